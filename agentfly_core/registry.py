@@ -1,0 +1,160 @@
+"""Names to objects, with the distribution each came from."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agentfly_core.types.errors import AgentFlyError, UnknownName, UsageError
+from agentfly_core.types.protocols import Reward, TemplateFamily, Tool
+
+if TYPE_CHECKING:
+    from agentfly_core.plugins import PluginRecord
+
+KINDS: dict[str, str] = {
+    "tools": "a Tool (decorate the function with @tool)",
+    "rewards": "a Reward (decorate the function with @reward) or a factory of one",
+    "templates": "a TemplateFamily",
+    "agents": "an Agent class",
+    "environments": "a factory of environments",
+    "algorithms": "a factory of algorithms",
+    "backends": "a factory of generation backends",
+    "learners": "a factory of learners",
+    "resources": "a factory of resource providers",
+    "trackers": "a factory of metric sinks",
+}
+"""What each ``register_*`` hook takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A name, what it stands for (an object or an import path), and who registered it."""
+
+    kind: str
+    name: str
+    item: Any
+    plugin: str
+    distribution: str
+    summary: str = ""
+
+    @property
+    def qualified(self) -> str:
+        """``ENTRYPOINT:name``, which always works."""
+        return f"{self.plugin}:{self.name}"
+
+    def resolve(self) -> Any:
+        """The object; an import path is imported now.
+
+        Raises:
+            UsageError: the path leads nowhere or to something else than this kind.
+        """
+        if not isinstance(self.item, str):
+            return self.item
+        module, _, attribute = self.item.partition(":")
+        try:
+            item = getattr(importlib.import_module(module), attribute)
+        except AgentFlyError:
+            raise
+        except Exception as error:
+            raise UsageError(
+                f"{self.kind} {self.qualified!r} of {self.distribution} cannot be imported from {self.item!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        check_item(self.kind, self.name, item)
+        return item
+
+
+class Registry:
+    """All registrations of one kind."""
+
+    def __init__(self, kind: str, records: Sequence[PluginRecord]) -> None:
+        self.kind = kind
+        self._records = records
+        self._items: list[Registration] = []
+
+    def add(self, registration: Registration) -> None:
+        """Keep a registration; two of one short name may stand side by side."""
+        self._items.append(registration)
+
+    def __iter__(self) -> Iterator[Registration]:
+        return iter(sorted(self._items, key=lambda r: (r.name, r.plugin)))
+
+    def names(self) -> list[str]:
+        """Short names, sorted."""
+        return sorted({r.name for r in self._items})
+
+    def find(self, name: str) -> Registration:
+        """The registration that a short or qualified name means.
+
+        Raises:
+            UsageError: nothing has it (with the nearest names and the plugin that may have), or two have it.
+        """
+        found = [r for r in self._items if name in (r.name, r.qualified)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            choices = " or ".join(f"{r.qualified!r} ({r.distribution})" for r in found)
+            raise UsageError(f"{self.kind}: the name {name!r} is registered twice; say {choices}")
+        raise UnknownName(self.kind.rstrip("s"), name, self._known(), hint=self._hint(name))
+
+    def get(self, name: str) -> Any:
+        """``find(name).resolve()``."""
+        return self.find(name).resolve()
+
+    def _known(self) -> list[str]:
+        return [*self.names(), *(r.qualified for r in self._items)] if self._items else []
+
+    def _hint(self, name: str) -> str:
+        short = name.rpartition(":")[2]
+        broken = [r for r in self._records if r.state in ("failed", "incompatible", "disabled")]
+        owners = [r for r in broken if (self.kind, short) in r.attempted] or broken
+        said = "; ".join(
+            f"plugin {r.name!r} ({r.distribution}) is {r.state}{f': {r.error}' if r.error else ''}" for r in owners
+        )
+        if said:
+            sure = any((self.kind, short) in r.attempted for r in broken)
+            return f"({'it would come from' if sure else 'not loaded and may provide it'}: {said})"
+        if known := PROVIDERS.get((self.kind, short)):
+            return f"(install it with: pip install {known})"
+        return ""
+
+
+PROVIDERS: dict[tuple[str, str], str] = {
+    ("templates", "qwen2.5"): "agentfly-plugin-templates-qwen",
+    ("templates", "qwen3"): "agentfly-plugin-templates-qwen",
+    ("templates", "qwen3-instruct-2507"): "agentfly-plugin-templates-qwen",
+    ("environments", "rooms"): "agentfly-plugin-models-tiny",
+    ("learners", "openrlhf"): "agentfly-plugin-learner-openrlhf",
+    ("backends", "vllm"): "agentfly-plugin-learner-openrlhf",
+}
+"""Names that well-known plugins provide, so that an unknown name can say what to install."""
+
+
+def check_item(kind: str, name: str, item: Any) -> None:
+    """Refuse junk at registration, with what was expected.
+
+    Raises:
+        UsageError: the object is not what the kind's hook takes.
+    """
+    good = callable(item)
+    if kind == "tools":
+        good = isinstance(item, Tool) and not inspect.isclass(item)
+    elif kind == "rewards":
+        good = callable(item) or isinstance(item, Reward)
+    elif kind == "templates":
+        good = isinstance(item, TemplateFamily) and not inspect.isclass(item)
+    elif kind == "agents":
+        good = inspect.isclass(item) and all(hasattr(item, m) for m in ("start", "decide", "observe", "observe_step"))
+    if not good:
+        raise UsageError(f"register_{kind}: {name!r} must be {KINDS[kind]}, got {item!r:.200}")
+
+
+def describe(item: Any) -> str:
+    """One line about a registered object."""
+    if isinstance(item, str):
+        return ""
+    text = getattr(item, "description", None) or inspect.getdoc(item) or ""
+    return str(text).strip().splitlines()[0] if str(text).strip() else ""

@@ -1,0 +1,94 @@
+"""What is leased, and what a lease is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+
+class Isolation(IntEnum):
+    """How well a resource is fenced off, weakest first. A spec's ``min_isolation`` fails closed."""
+
+    NONE = 0
+    """An object in this process."""
+    PROCESS = 1
+    """A process of its own: a crash stays inside, files and network are open."""
+    SANDBOX = 2
+    """A process without host files and network (bubblewrap, Landlock and seccomp)."""
+    CONTAINER = 3
+    """A container with its own file system, network and limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSpec:
+    """What is wanted. The whole value is its identity: only equal specs share a warm instance.
+
+    Attributes:
+        kind: name of the provider (``worker``, ``process``, ``docker``, ...).
+        target: for ``worker``, the ``module:factory`` to call in the worker process.
+        options: arguments of the factory or provider, as sorted (name, value) pairs of hashable values;
+            see ``make``.
+        image, command, environment, mounts, network: of a container or sandbox. Network is off by default.
+        cpu: cores. memory: MiB. pids: processes. disk: MiB. None leaves it unlimited.
+        min_isolation: a provider that cannot give at least this refuses.
+        setup: shell command run once after start.
+    """
+
+    kind: str
+    target: str = ""
+    options: tuple[tuple[str, Any], ...] = ()
+    image: str = ""
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    network: bool = False
+    cpu: float | None = None
+    memory: int | None = None
+    pids: int | None = None
+    disk: int | None = None
+    min_isolation: Isolation = Isolation.NONE
+    setup: str = ""
+
+    @classmethod
+    def make(
+        cls, kind: str, target: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
+    ) -> ResourceSpec:
+        """A spec from plain mappings: dicts, lists and sets inside ``options`` are frozen."""
+        return cls(kind, target, options=tuple(sorted((k, _freeze(v)) for k, v in (options or {}).items())), **fields)
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(sorted((k, _freeze(v)) for k, v in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(_freeze(v) for v in value)
+    if isinstance(value, set | frozenset):
+        return tuple(sorted(_freeze(v) for v in value))
+    hash(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A granted share of capacity. ``fence`` grows with every grant, so that a stale holder is told apart."""
+
+    id: str
+    kind: str
+    owner: str
+    amount: int
+    fence: int
+    expires_at: float
+    """In the coordinator's own clock, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorStatus:
+    """A snapshot of one kind: granted and waiting amounts, capacity (None = unlimited), and the tickets held."""
+
+    kind: str
+    capacity: int | None
+    granted: int
+    waiting: int
+    tickets: tuple[Ticket, ...] = field(default_factory=tuple)
