@@ -1,0 +1,67 @@
+"""What commands share: tables that are also JSON, and plugins loaded with their failures said on stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from agentfly_core.plugins import Plugins
+
+PIPE_WIDTH = 200
+"""Columns of a table that is not printed to a terminal."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(function: F) -> F:
+    """Add ``--json`` to a command, passed on as ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, columns: Sequence[str] | None = None) -> None:
+    """Print rows as a table of ``columns`` (all of the first row's if None), or whole as a JSON array."""
+    if as_json:
+        return show_json(list(rows))
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = list(columns or (rows[0] if rows else ()))
+    table = Table(*(c.replace("_", " ") for c in columns), box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    console.print(table)
+
+
+def show_json(value: Any) -> None:
+    """Print any value as JSON; what JSON does not know is printed as its text."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def load_plugins() -> Plugins:
+    """All plugins; each that failed is one line on stderr. Hand them to ``load_recipe(..., plugins=...)``."""
+    from agentfly_core.plugins import Plugins
+
+    plugins = Plugins.load(warn=False)
+    for record in plugins.records:
+        if record.state in ("failed", "incompatible"):
+            text = f"plugin {record.name!r} ({record.distribution}) {record.state}: {record.error}"
+            click.echo(f"warning: {text} (agentfly plugins list -v)", err=True)
+    return plugins
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(str, value))
+    return str(value)
