@@ -50,7 +50,7 @@ def register_algorithms(register: Register[Any]) -> None:
 @hookimpl
 def register_backends(register: Register[Any]) -> None:
     register("agentfly_core.backends.hf:HFBackend", name="hf", summary="transformers model in this process.")
-    register("agentfly_core.backends.scripted:ScriptedBackend", name="scripted", summary="Replays given turns.")
+    register("agentfly_core.backends.scripted:scripted_backend", name="scripted", summary="Replays given turns.")
 
 
 @hookimpl
