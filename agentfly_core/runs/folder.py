@@ -1,0 +1,144 @@
+"""A run's folder and what lies where in it.
+
+::
+
+    recipe.yaml                       as resolved: loads again from anywhere
+    environment.json                  versions, machine, seed, plugins
+    status.json                       what it is doing, or how it ended
+    metrics.jsonl                     one line a step
+    trajectories/step-000001-train.parquet
+    checkpoints/step-000010/
+    model/                            the final weights
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentfly_core.plugins import Plugins
+from agentfly_core.runs.checkpoints import Checkpoints
+from agentfly_core.runs.environment import environment_facts
+from agentfly_core.runs.files import replace_text
+from agentfly_core.runs.metrics import MetricsLog
+from agentfly_core.runs.status import RunStatus, State, read_status, write_status
+from agentfly_core.runs.trajectories import TrajectoryWriter
+from agentfly_core.types.errors import UsageError
+
+
+class RunFolder:
+    """One run on disk. One process writes; any may read at any time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(
+        cls, root: str | Path, name: str, recipe: Mapping[str, Any], *, plugins: Plugins | None = None
+    ) -> RunFolder:
+        """Make ``root/NAME-DATE-TIME-SUFFIX`` (unique, even for two runs at once) and say that it runs here.
+
+        Args:
+            recipe: what is written as ``recipe.yaml``; plain data.
+            plugins: named with their states in ``environment.json``.
+        """
+        folder = cls(_unique(Path(root), name).resolve())
+        replace_text(folder.recipe_path, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
+        facts = environment_facts(seed=recipe.get("seed"), plugins=plugins)
+        replace_text(folder.path / "environment.json", json.dumps(facts, indent=2) + "\n")
+        folder.trajectories.path.mkdir()
+        folder.checkpoints.path.mkdir()
+        now = time.time()
+        folder._write(RunStatus("running", 0, getpid(), platform.node(), now, now))
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """An existing run.
+
+        Raises:
+            UsageError: there is none at ``path``.
+        """
+        folder = cls(Path(path).resolve())
+        if not folder.path.is_dir():
+            raise UsageError(f"run folder {folder.path} does not exist")
+        folder.status()
+        return folder
+
+    @property
+    def recipe_path(self) -> Path:
+        return self.path / "recipe.yaml"
+
+    @property
+    def model_path(self) -> Path:
+        """Where the final weights lie, as a Hugging Face model folder."""
+        return self.path / "model"
+
+    @cached_property
+    def metrics(self) -> MetricsLog:
+        return MetricsLog(self.path / "metrics.jsonl")
+
+    @cached_property
+    def trajectories(self) -> TrajectoryWriter:
+        return TrajectoryWriter(self.path / "trajectories")
+
+    @cached_property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.path / "checkpoints")
+
+    def status(self) -> RunStatus:
+        """The state as last written."""
+        return read_status(self._status_path)
+
+    def update_status(self, state: State | None = None, *, step: int | None = None, error: str = "") -> None:
+        """Rewrite the status for this process; what is None stays as it was."""
+        old = self.status()
+        self._write(
+            replace(
+                old,
+                state=state or old.state,
+                step=old.step if step is None else step,
+                pid=getpid(),
+                host=platform.node(),
+                updated=time.time(),
+                error=error,
+            )
+        )
+
+    def rewind(self, step: int) -> None:
+        """Forget all metrics and trajectories after ``step``, as a resumed run makes them again."""
+        self.metrics.rewind(step)
+        self.trajectories.rewind(step)
+
+    @property
+    def _status_path(self) -> Path:
+        return self.path / "status.json"
+
+    def _write(self, status: RunStatus) -> None:
+        write_status(self._status_path, status)
+
+
+def _unique(root: Path, name: str) -> Path:
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        while True:
+            path = root / f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
+    except OSError as error:
+        raise UsageError(f"cannot make a run folder in {root} (run.root): {error}") from error
