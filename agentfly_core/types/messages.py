@@ -95,11 +95,13 @@ class AssistantTurn:
         content: visible text outside reasoning and calls, as sampled (not stripped).
         reasoning: text of the thinking block, or None where there is none.
         calls: good calls and errors in the order in which the model wrote them.
+        cut: whether the token limit ended it. Set by the rollout engine, for the agent; a template leaves it alone.
     """
 
     content: str
     reasoning: str | None = None
     calls: tuple[ToolCall | CallError, ...] = ()
+    cut: bool = False
 
 
 def text_of(content: Content) -> str:

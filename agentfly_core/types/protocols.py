@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from agentfly_core.types.agents import Decision
@@ -19,6 +18,8 @@ from agentfly_core.types.tools import RewardResult, ToolContext, ToolOutcome
 from agentfly_core.types.trajectories import GroupId, Trajectory
 
 if TYPE_CHECKING:
+    import threading
+
     import tokenizers
     from torch import Tensor
 
@@ -103,7 +104,11 @@ class ChatTemplate(Protocol):
         ...
 
     def encode_observation(self, messages: Sequence[Message], *, after: Generation) -> list[int]:
-        """Ids from the end of ``after`` to the next generation prompt; begins with the end token if it was cut."""
+        """Ids from the end of ``after`` to the next generation prompt.
+
+        Begins with the end token unless the last id of ``after`` is a stop token: the ids decide, not the finish
+        reason.
+        """
         ...
 
     def extend(
@@ -143,6 +148,10 @@ class Environment(Protocol):
 
     Optional members, looked up by name: ``tools() -> Sequence[Tool]``, ``admissible_actions() -> Sequence[str]``,
     ``anchor() -> str`` (async or not), and the static ``tasks(split, ...) -> Iterable[Task]``.
+
+    An instance may live in another process. So ``tools`` is best static too, and a tool acts through
+    ``context.environment.step``, which is recorded: step rewards go to the turn, and a ``done`` result ends the chain.
+    A tool that steps is ``exclusive``.
     """
 
     async def reset(self, task: Task, seed: int) -> Observation:
@@ -160,7 +169,11 @@ class Environment(Protocol):
 
 @runtime_checkable
 class GenerationBackend(Protocol):
-    """Token ids in, token ids out. May live on its own loop; only ``generate`` crosses."""
+    """Token ids in, token ids out.
+
+    A backend that lives on a loop of its host says so in an optional attribute ``loop``: the engine then hands every
+    ``generate`` over to that loop. Without one, ``generate`` is awaited on the engine's loop.
+    """
 
     @property
     def weight_version(self) -> int: ...
@@ -194,7 +207,11 @@ class WaveBackend(GenerationBackend, Protocol):
 
 
 class Agent(Protocol):
-    """How a model's output becomes actions. Holds no per-chain state and owns no engine."""
+    """How a model's output becomes actions. Holds no per-chain state and owns no engine.
+
+    Optional member, looked up by name: ``show_tools: bool``, False where the template is not to list the tools in the
+    prompt because the agent has a notation of its own for them.
+    """
 
     name: ClassVar[str]
 
@@ -203,7 +220,10 @@ class Agent(Protocol):
         ...
 
     def decide(self, turn: AssistantTurn, tools: Mapping[str, Tool], context: ToolContext) -> Decision:
-        """What to do after a turn. Called for cut turns as well."""
+        """What to do after a turn. Called for cut turns (``turn.cut``) as well.
+
+        Finishing on a cut turn ends the chain as ``max_tokens``, not as ``completed``.
+        """
         ...
 
     def observe(self, outcomes: Sequence[ToolOutcome]) -> list[Message]:
@@ -235,10 +255,25 @@ class RolloutEngine(Protocol):
         ...
 
     def run(
-        self, tasks: Iterable[Task], *, chains: int = 1, sampling: SamplingParams | None = None, split: Split = "train"
+        self,
+        tasks: Iterable[Task],
+        *,
+        chains: int = 1,
+        sampling: SamplingParams | None = None,
+        split: Split = "train",
+        label: str = "",
     ) -> Iterable[Trajectory]:
-        """Submit ``chains`` chains for each task and yield trajectories as they finish."""
+        """Submit ``chains`` chains for each task and yield trajectories as they finish.
+
+        Their group is ``label/task.id``, or the task's id without a label.
+        """
         ...
+
+    def pause(self) -> None:
+        """Start no new generation until ``resume``; the time in between counts against no deadline."""
+        ...
+
+    def resume(self) -> None: ...
 
     def close(self) -> None:
         """Abort what still runs, release everything, end the thread."""
@@ -389,6 +424,12 @@ class Learner(Protocol):
         """Reasons, each naming a field and a way out, for which it cannot honour the recipe; [] if it can."""
         ...
 
-    def train(self, recipe: Any, folder: Path, *, resume: bool = False) -> None:
-        """Train into the run folder until the recipe's last step or a stop request."""
+    def train(self, recipe: Any, folder: Any, *, resume: bool = False, stop: threading.Event | None = None) -> None:
+        """Train into the run folder until the recipe's last step or until ``stop`` is set.
+
+        Args:
+            folder: a ``runs.RunFolder``.
+            resume: go on from the folder's latest checkpoint.
+            stop: set from another thread or a signal handler: end the step in hand, save, return.
+        """
         ...
