@@ -110,8 +110,13 @@ class Segment:
     def __post_init__(self) -> None:
         if not len(self.token_ids) == len(self.action_mask) == len(self.logprobs):
             raise ValueError("token_ids, action_mask and logprobs differ in length")
-        if sum(self.action_mask) != sum(s.end - s.start for s in self.spans):
+        lengths = [s.end - s.start for s in self.spans]
+        if sum(self.action_mask) != sum(lengths) or any(
+            sum(self.action_mask[s.start : s.end]) != n for s, n in zip(self.spans, lengths, strict=True)
+        ):
             raise ValueError("action_mask and spans disagree")
+        if not 0 <= self.prompt_len <= len(self.token_ids):
+            raise ValueError(f"prompt_len {self.prompt_len} lies outside of {len(self.token_ids)} tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +138,8 @@ class History:
     """What a template needs to extend a chain: the opening messages and all that followed.
 
     Attributes:
-        messages: opening messages, then for each turn the assistant message as sampled (raw text, see
-            ``raw_message``) and its observation's messages.
+        messages: opening messages, then for each turn the assistant message as sampled (raw text) and its
+            observation's messages.
         segment_ids: ids of the open segment, prompt included, sampled ids of the last turn included.
         last: the generation just sampled, whose observation is to be encoded.
         last_raw: its decoded text without the end token.
