@@ -9,8 +9,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from agentfly_core.types.messages import Content
+from agentfly_core.types.tasks import Split
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from agentfly_core.types.protocols import Environment, ResourceManager
 
 
@@ -25,6 +28,10 @@ class ToolContext:
         resources: where to lease sandboxes and containers from, or None.
         state: a dict private to the chain, alive from its first to its last turn.
         seed: for randomness inside the tool; differs for every (task, chain, turn).
+        group, split: the chain's group, and whether it trains or evaluates.
+        scope: what an async tool enters here lives until the chain has been scored, and is left in every case: a
+            sandbox leased for the whole chain, say. None outside a rollout.
+        timeout: seconds a call may take where the tool sets no limit of its own; None sets none.
     """
 
     task_id: str = ""
@@ -35,6 +42,15 @@ class ToolContext:
     resources: ResourceManager | None = None
     state: MutableMapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    group: str = ""
+    split: Split = "train"
+    scope: AsyncExitStack | None = None
+    timeout: float | None = None
+
+    @property
+    def chain(self) -> str:
+        """The chain's name, for leases and logs."""
+        return f"{self.group or self.task_id}#{self.chain_index}"
 
 
 @dataclass(frozen=True, slots=True)
