@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         MetricSink,
         ResourceProvider,
         Reward,
+        Split,
         Task,
         TemplateFamily,
         Tool,
@@ -128,17 +129,17 @@ def register_trackers(register: Register[Callable[..., MetricSink]]) -> None:
 
 
 @hookspec
-def rollout_started(task: Task, chain_index: int, group: GroupId) -> None:
+def rollout_started(task: Task, chain_index: int, group: GroupId, split: Split) -> None:
     """A chain begins. Called on the engine's loop."""
 
 
 @hookspec
-def tool_called(task: Task, chain_index: int, turn: int, outcome: ToolOutcome) -> None:
+def tool_called(task: Task, chain_index: int, group: GroupId, turn: int, outcome: ToolOutcome) -> None:
     """A tool call ended, well or not. Called on the engine's loop."""
 
 
 @hookspec
-def turn_finished(task: Task, chain_index: int, turn: Turn) -> None:
+def turn_finished(task: Task, chain_index: int, group: GroupId, turn: Turn) -> None:
     """A turn was sampled and acted upon. Called on the engine's loop."""
 
 
