@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import os
-import sys
+import re
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pluggy
 
 from agentfly_core import hookspecs
-from agentfly_core.hookspecs import PLUGIN_API_VERSION
-from agentfly_core.registry import KINDS, Registration, Registry, check_item, describe
+from agentfly_core.plugin_checks import check_plugin, implements_hooks, incompatibility
+from agentfly_core.registry import KINDS, Registration, Registry, check_item, describe, import_file
 from agentfly_core.types.errors import UsageError
 
 GROUP = "agentfly"
@@ -34,15 +32,16 @@ BUILTIN = "core"
 class PluginRecord:
     """What became of one plugin.
 
-    ``state`` is ``loaded``, ``failed`` (import or a hook raised, or a registration was refused), ``incompatible``
-    (another plugin API version) or ``disabled`` (by an environment variable).
+    ``state`` is ``found`` (in the metadata; none of its code has run), ``loaded``, ``failed`` (import or a hook raised,
+    or a registration was refused: none of its registrations count), ``incompatible`` (another plugin API version) or
+    ``disabled`` (by an environment variable).
     """
 
     name: str
     distribution: str
     version: str
     target: str
-    state: str = "loaded"
+    state: str = "found"
     error: str = ""
     traceback: str = ""
     registrations: list[Registration] = field(default_factory=list)
@@ -58,30 +57,35 @@ class Plugins:
         self.manager = pluggy.PluginManager("agentfly")
         self.manager.add_hookspecs(hookspecs)
         self._registries = {kind: Registry(kind, self.records) for kind in KINDS}
-        self._silenced: set[int] = set()
+        self._silenced: set[pluggy.HookImpl] = set()
 
     @classmethod
     def load(cls, *, warn: bool = True) -> Plugins:
         """Load the built-ins and every installed plugin that the environment does not switch off.
 
         ``AGENTFLY_DISABLE_PLUGINS``: comma-separated entry-point names not to load, or ``all``.
-        ``AGENTFLY_LOAD_PLUGINS``: if set, the only ones to load. Built-ins always load.
+        ``AGENTFLY_LOAD_PLUGINS``: if set and not empty, the only ones to load. Built-ins always load.
 
         Args:
-            warn: warn once for each plugin that failed.
+            warn: warn once for each plugin that failed, and of names in these variables that no plugin has.
         """
         plugins = cls()
         core = PluginRecord(BUILTIN, "agentfly-core", _version("agentfly-core"), "agentfly_core.builtins")
         plugins._load_record(core, lambda: importlib.import_module("agentfly_core.builtins"))
         disabled, only = _names("AGENTFLY_DISABLE_PLUGINS"), _names("AGENTFLY_LOAD_PLUGINS")
         for record, entry in discover():
-            if (disabled and (record.name in disabled or "all" in disabled)) or (only and record.name not in only):
+            if record.state == "failed":
+                plugins.records.append(record)
+            elif (disabled and (record.name in disabled or "all" in disabled)) or (only and record.name not in only):
                 record.state = "disabled"
                 plugins.records.append(record)
             else:
                 plugins._load_record(record, entry.load)
         if warn:
             plugins.warn_of_failures()
+            if absent := sorted((disabled | only) - {"all"} - {r.name for r in plugins.records}):
+                text = f"no installed plugin has the name {', '.join(map(repr, absent))}"
+                warnings.warn(f"{text} (AGENTFLY_DISABLE_PLUGINS, AGENTFLY_LOAD_PLUGINS)", stacklevel=2)
         return plugins
 
     def warn_of_failures(self) -> None:
@@ -104,15 +108,21 @@ class Plugins:
         path = ((base or Path()) / text).resolve() if is_file else None
         name = path.stem if path else text
         key = str(path) if path else text
-        for known in self.records:
-            if known.target == key:
-                return known
+        known = next((r for r in self.records if r.target == key), None)
+        if known is not None and known.state == "loaded":
+            return known
+        if known is not None and known.state in ("disabled", "incompatible"):
+            raise UsageError(f"plugin {key} is {known.state}{f': {known.error}' if known.error else ''}")
         if path is not None and not path.is_file():
             raise UsageError(f"plugin file {path} does not exist (named in the recipe's `plugins`)")
+        if known is not None:
+            self.records.remove(known)  # it failed; the user may have mended it
         record = PluginRecord(name, key, "", key)
-        self._load_record(record, lambda: _import_file(path) if path else importlib.import_module(text), local=True)
+        error = self._load_record(
+            record, lambda: import_file(path) if path else importlib.import_module(text), local=True
+        )
         if record.state != "loaded":
-            raise UsageError(f"plugin {key}: {record.error}\n{record.traceback}".rstrip())
+            raise UsageError(f"plugin {key}: {record.error}{_line_in(error, path)}") from error
         return record
 
     def registry(self, kind: str) -> Registry:
@@ -120,43 +130,65 @@ class Plugins:
         return self._registries[kind]
 
     def observe(self, observer: object) -> None:
-        """Add an object whose observer hooks are called; ``unobserve`` takes it out."""
+        """Add an object whose observer hooks are called; ``unobserve`` takes it out.
+
+        Raises:
+            UsageError: it marks a hook that does not exist, or one that could not be called.
+        """
+        check_plugin(observer)
         self.manager.register(observer)
 
     def unobserve(self, observer: object) -> None:
         """Take an observer out."""
         self.manager.unregister(observer)
+        self._silenced = {impl for impl in self._silenced if impl.plugin is not observer}
 
     def notify(self, hook: str, **arguments: Any) -> None:
         """Call an observer hook of every plugin. One that raises is silenced and reported, and hurts nobody."""
         for impl in reversed(getattr(self.manager.hook, hook).get_hookimpls()):
-            if id(impl) in self._silenced:
+            if impl in self._silenced:
                 continue
+            values = [arguments[name] for name in impl.argnames]
             try:
-                impl.function(*(arguments[name] for name in impl.argnames))
-            except Exception as error:
-                self._silenced.add(id(impl))
+                impl.function(*values)
+            except (Exception, SystemExit) as error:
+                self._silenced.add(impl)
                 text = f"observer {impl.plugin_name!r} raised in {hook} and is disabled: {_one_line(error)}"
                 warnings.warn(text, stacklevel=2)
 
-    def _load_record(self, record: PluginRecord, load: Callable[[], Any], *, local: bool = False) -> None:
+    def _load_record(
+        self, record: PluginRecord, load: Callable[[], Any], *, local: bool = False
+    ) -> BaseException | None:
+        """Load a plugin and keep what became of it; the error that made it fail is returned, not raised."""
         self.records.append(record)
+        name = f"{record.name} ({record.distribution})"
         try:
             plugin = load()
-            if refusal := _incompatible(plugin, record):
+            if refusal := incompatibility(plugin, record.distribution):
                 record.state, record.error = "incompatible", refusal
-                return
-            self.manager.register(plugin, name=f"{record.name} ({record.distribution})")
+                return None
+            check_plugin(plugin)
+            if (other := self._registered_as(plugin)) is not None:
+                raise UsageError(f"the same object is loaded already as plugin {other}")
+            self.manager.register(plugin, name=name)
             self._ask(plugin, record)
             if local:
                 self._register_members(plugin, record)
-        except Exception as error:
+            elif not implements_hooks(self.manager, plugin):
+                raise UsageError("it implements no hook (mark functions with @hookimpl)")
+        except (Exception, SystemExit) as error:
             record.state, record.error, record.traceback = "failed", _one_line(error), traceback.format_exc()
             record.registrations.clear()
-        if record.state == "failed" and "plugin" in locals():
-            self.manager.unregister(plugin) if self.manager.is_registered(plugin) else None
+            if self.manager.has_plugin(name) and self.manager.get_plugin(name) is locals().get("plugin"):
+                self.manager.unregister(name=name)
+            return error
+        record.state = "loaded"
         for registration in record.registrations:
             self._registries[registration.kind].add(registration)
+        return None
+
+    def _registered_as(self, plugin: Any) -> str | None:
+        return next((name for name, other in self.manager.list_name_plugin() if other is plugin), None)
 
     def _ask(self, plugin: Any, record: PluginRecord) -> None:
         """Call each ``register_*`` hook of this plugin alone, with a callback bound to it."""
@@ -178,11 +210,28 @@ class Plugins:
 
 
 def discover() -> Iterable[tuple[PluginRecord, importlib.metadata.EntryPoint]]:
-    """Installed plugins from package metadata alone: runs none of their code."""
-    for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
-        dist = entry.dist
-        record = PluginRecord(entry.name, dist.name if dist else "?", dist.version if dist else "?", entry.value)
-        yield record, entry
+    """Installed plugins from package metadata alone: runs none of their code.
+
+    A distribution whose ``entry_points.txt`` cannot be read, and names our group, is a record in state ``failed``.
+    """
+    found: dict[tuple[str, str], tuple[PluginRecord, importlib.metadata.EntryPoint]] = {}
+    for dist in importlib.metadata.distributions():
+        try:
+            entries = [e for e in dist.entry_points if e.group == GROUP]
+            error = ""
+        except Exception as reason:
+            if f"[{GROUP}]" not in (dist.read_text("entry_points.txt") or ""):
+                continue
+            entries = [importlib.metadata.EntryPoint("?", "", GROUP)]
+            error = f"its entry_points.txt is malformed: {_one_line(reason)}"
+        for entry in entries:
+            name = dist.metadata["Name"] or "?"
+            record = PluginRecord(name if error else entry.name, name, dist.metadata["Version"] or "?", entry.value)
+            if error:
+                record.state, record.error = "failed", error
+            # The first on sys.path is the one that is imported.
+            found.setdefault((_normalized(name), entry.name), (record, entry))
+    return [found[key] for key in sorted(found, key=lambda k: (k[1], k[0]))]
 
 
 def _callback(kind: str, record: PluginRecord, collected: list[Registration]) -> Callable[..., None]:
@@ -202,30 +251,16 @@ def _callback(kind: str, record: PluginRecord, collected: list[Registration]) ->
     return register
 
 
-def _incompatible(plugin: Any, record: PluginRecord) -> str:
-    declared = getattr(plugin, "AGENTFLY_API", (PLUGIN_API_VERSION, PLUGIN_API_VERSION))
-    if not (isinstance(declared, tuple) and len(declared) == 2 and all(isinstance(v, int) for v in declared)):
-        raise UsageError(f"AGENTFLY_API must be a pair of integers (lowest, highest), got {declared!r}")
-    low, high = declared
-    if low <= PLUGIN_API_VERSION <= high:
+def _line_in(error: BaseException | None, path: Path | None) -> str:
+    """Where in the user's file it was raised, as far as that is known."""
+    if error is None or path is None:
         return ""
-    side = record.distribution if high < PLUGIN_API_VERSION else "agentfly-core"
-    return f"it supports plugin API {low} to {high}, this agentfly-core has {PLUGIN_API_VERSION}: upgrade {side}"
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return f" (line {lines[-1]})" if lines else ""
 
 
-def _import_file(path: Path) -> ModuleType:
-    name = f"agentfly_user_{path.stem}_{abs(hash(str(path))):x}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+def _normalized(distribution: str) -> str:
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _names(variable: str) -> set[str]:
@@ -233,8 +268,11 @@ def _names(variable: str) -> set[str]:
 
 
 def _one_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # an exception's own __str__ may be broken, and must not end the listing
+        text = "(its message cannot be shown)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _version(distribution: str) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib
+import importlib.util
 import inspect
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agentfly_core.types.errors import AgentFlyError, UnknownName, UsageError
@@ -45,6 +51,19 @@ class Registration:
         """``ENTRYPOINT:name``, which always works."""
         return f"{self.plugin}:{self.name}"
 
+    @property
+    def target(self) -> str:
+        """Where another process finds the item: ``module:attribute`` or ``/path/file.py:attribute``.
+
+        See ``import_target``.
+        """
+        if isinstance(self.item, str):
+            return self.item
+        module = sys.modules.get(self.item.__module__)
+        path = getattr(module, "__file__", None)
+        at = path if path and self.item.__module__.startswith(_FILE_PREFIX) else self.item.__module__
+        return f"{at}:{self.item.__qualname__}"
+
     def resolve(self) -> Any:
         """The object; an import path is imported now.
 
@@ -53,12 +72,11 @@ class Registration:
         """
         if not isinstance(self.item, str):
             return self.item
-        module, _, attribute = self.item.partition(":")
         try:
-            item = getattr(importlib.import_module(module), attribute)
+            item = import_target(self.item)
         except AgentFlyError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(
                 f"{self.kind} {self.qualified!r} of {self.distribution} cannot be imported from {self.item!r}: "
                 f"{type(error).__name__}: {error}"
@@ -92,12 +110,14 @@ class Registry:
         Raises:
             UsageError: nothing has it (with the nearest names and the plugin that may have), or two have it.
         """
-        found = [r for r in self._items if name in (r.name, r.qualified)]
-        if len(found) == 1:
+        found = [r for r in self._items if name in (r.name, r.qualified, f"{r.distribution}:{r.name}")]
+        if len(found) == 1 or (found and _same_object(found)):
             return found[0]
         if found:
-            choices = " or ".join(f"{r.qualified!r} ({r.distribution})" for r in found)
-            raise UsageError(f"{self.kind}: the name {name!r} is registered twice; say {choices}")
+            unique = len({r.qualified for r in found}) == len(found)
+            says = [r.qualified if unique else f"{r.distribution}:{r.name}" for r in found]
+            choices = " or ".join(f"{s!r} ({r.distribution})" for s, r in zip(says, found, strict=True))
+            raise UsageError(f"{self.kind}: the name {name!r} is registered {len(found)} times; say {choices}")
         raise UnknownName(self.kind.rstrip("s"), name, self._known(), hint=self._hint(name))
 
     def get(self, name: str) -> Any:
@@ -108,18 +128,29 @@ class Registry:
         return [*self.names(), *(r.qualified for r in self._items)] if self._items else []
 
     def _hint(self, name: str) -> str:
-        short = name.rpartition(":")[2]
+        owner, _, short = name.rpartition(":")
         broken = [r for r in self._records if r.state in ("failed", "incompatible", "disabled")]
-        owners = [r for r in broken if (self.kind, short) in r.attempted] or broken
-        said = "; ".join(
-            f"plugin {r.name!r} ({r.distribution}) is {r.state}{f': {r.error}' if r.error else ''}" for r in owners
-        )
-        if said:
-            sure = any((self.kind, short) in r.attempted for r in broken)
-            return f"({'it would come from' if sure else 'not loaded and may provide it'}: {said})"
+        if owner:
+            broken = [r for r in broken if owner in (r.name, r.distribution)]
+        if sure := [r for r in broken if (self.kind, short) in r.attempted]:
+            return f"(it would come from: {_causes(sure)})"
         if known := PROVIDERS.get((self.kind, short)):
-            return f"(install it with: pip install {known})"
-        return ""
+            return f"(install it with: pip install {known}{f'; not loaded: {_causes(broken)}' if broken else ''})"
+        return f"(not loaded and may provide it: {_causes(broken)})" if broken else ""
+
+
+def _causes(records: Sequence[PluginRecord]) -> str:
+    return "; ".join(
+        f"plugin {r.name!r} ({r.distribution}) is {r.state}{f': {r.error}' if r.error else ''}" for r in records
+    )
+
+
+def _same_object(found: Sequence[Registration]) -> bool:
+    """Whether all of them mean one object: a user's file that imports a registered tool offers it once more."""
+    try:
+        return len({id(r.resolve()) for r in found}) == 1
+    except AgentFlyError:
+        return False
 
 
 PROVIDERS: dict[tuple[str, str], str] = {
@@ -158,3 +189,48 @@ def describe(item: Any) -> str:
         return ""
     text = getattr(item, "description", None) or inspect.getdoc(item) or ""
     return str(text).strip().splitlines()[0] if str(text).strip() else ""
+
+
+def import_target(target: str) -> Any:
+    """What ``module:attribute`` or ``/path/file.py:attribute`` names. The attribute may be dotted.
+
+    Raises:
+        UsageError: the text has another form, or the file does not exist.
+        Exception: whatever the module raises at import; AttributeError if it lacks the attribute.
+    """
+    module, _, attribute = target.rpartition(":")
+    if not module.strip() or not attribute.strip():
+        raise UsageError(f"{target!r} is no import path of the form 'module:attribute'")
+    home = import_file(Path(module), reload=False) if module.endswith(".py") else importlib.import_module(module)
+    return functools.reduce(getattr, attribute.split("."), home)
+
+
+def import_file(path: Path, *, reload: bool = True) -> ModuleType:
+    """Execute a Python file as a module whose name is the same in every process.
+
+    Raises:
+        UsageError: there is no such file.
+        Exception: whatever it raises.
+    """
+    path = path.resolve()
+    name = f"{_FILE_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    if not reload and name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    previous = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        if previous is not None:
+            sys.modules[name] = previous
+        raise
+    return module
+
+
+_FILE_PREFIX = "agentfly_user_"
+"""Begins the module name of a user's own file."""
