@@ -41,6 +41,8 @@ def register_algorithms(register: Register[Any]) -> None:
     at = "agentfly_core.algorithms"
     register(f"{at}.group:GRPO", name="grpo", summary="Group-relative advantages (2402.03300).")
     register(f"{at}.group:RLOO", name="rloo", summary="Leave-one-out baseline (2402.14740).")
+    register(f"{at}.group:DrGRPO", name="dr_grpo", summary="Group mean, not divided (2503.20783).")
+    register(f"{at}.reinforce:Reinforce", name="reinforce", summary="Discounted return, no baseline.")
     register(f"{at}.reinforce:ReinforcePlusPlus", name="reinforce++", summary="Whitened returns (2501.03262).")
     register(f"{at}.reinforce:ReinforcePlusPlusBaseline", name="reinforce++-baseline", summary="Group mean, whitened.")
     register(f"{at}.ppo:PPO", name="ppo", summary="Clipped objective with GAE (1707.06347).")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class TrainBatch:
     """The whole update batch, on one device, as every algorithm sees it.
 
-    B rows are segments, N chains own one or more rows each, T is the padded length; column t of a (B, T-1) tensor
-    speaks of token t+1. Padding rows have ``chain`` -1 and an empty mask. Observation and padding positions
-    carry finite garbage in every float tensor.
+    B rows are segments, N chains own them (a chain that sampled nothing may own none), T is the padded length;
+    column t of a (B, T-1) tensor speaks of token t+1. Padding rows have ``chain`` -1 and an empty mask.
+    Observation and padding positions carry finite garbage in every float tensor.
 
     Attributes:
         mask: (B, T-1) bool, True on sampled tokens of scored chains.
@@ -26,7 +26,8 @@ class TrainBatch:
         scored: (N,) bool.
         group: (N,) int64, equal for chains that share a baseline.
         turn_rewards: N rows of one number per turn.
-        old_logp: (B, T-1) recomputed by the trainer before the update.
+        old_logp: (B, T-1) recomputed by the trainer before the update; None where nothing asks for it
+            (``Needs.old_logp``, several optimizer steps a batch): the update's own forward pass then gives it.
         rollout_logp: (B, T-1) of the engine that sampled, or None.
         ref_logp: (B, T-1) of the reference model, or None.
         values: (B, T-1) value of the state before each token, or None.
@@ -62,7 +63,7 @@ class AdvantageOutput:
 class LossOutput:
     """A scalar to minimise, with its graph, and detached numbers for the log.
 
-    ``metrics`` are sums over the tokens or sequences given; the learner divides by the step's counts.
+    ``metrics`` are sums over the tokens given; the learner divides by the optimizer step's token count.
     """
 
     loss: Tensor
@@ -79,6 +80,8 @@ class Needs:
     """``values`` of a trained critic."""
     reference: bool = False
     """``ref_logp``."""
+    old_logp: bool = False
+    """``old_logp`` for the advantages (the loss always gets it)."""
     rollout_logp: bool = False
     """Engine logprobs for importance correction."""
     turns: bool = False
