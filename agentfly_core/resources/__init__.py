@@ -1,1 +1,19 @@
-"""."""
+"""Leases over objects, worker processes, sandboxes and containers, within a coordinated capacity."""
+
+from agentfly_core.resources.coordinator import InProcessCoordinator
+from agentfly_core.resources.handle import Handle, RemoteTraceback
+from agentfly_core.resources.local import ObjectHandle, ObjectProvider
+from agentfly_core.resources.manager import HeldLease, ResourceManager
+from agentfly_core.resources.worker import WorkerHandle, WorkerProvider
+
+__all__ = [
+    "Handle",
+    "HeldLease",
+    "InProcessCoordinator",
+    "ObjectHandle",
+    "ObjectProvider",
+    "RemoteTraceback",
+    "ResourceManager",
+    "WorkerHandle",
+    "WorkerProvider",
+]

@@ -58,15 +58,44 @@ class ResourceSpec:
         """A spec from plain mappings: dicts, lists and sets inside ``options`` are frozen."""
         return cls(kind, target, options=tuple(sorted((k, _freeze(v)) for k, v in (options or {}).items())), **fields)
 
+    def arguments(self) -> dict[str, Any]:
+        """The options as keyword arguments: dicts, sets and lists again (a tuple comes back as a list)."""
+        return {k: _thaw(v) for k, v in self.options}
+
+
+class _FrozenDict(tuple[tuple[str, Any], ...]):
+    """A dict as sorted pairs: hashable, and never equal to a list of pairs."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _FrozenDict and tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((_FrozenDict, tuple(self)))
+
 
 def _freeze(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return tuple(sorted((k, _freeze(v)) for k, v in value.items()))
+        return _FrozenDict(sorted((k, _freeze(v)) for k, v in value.items()))
     if isinstance(value, list | tuple):
         return tuple(_freeze(v) for v in value)
     if isinstance(value, set | frozenset):
-        return tuple(sorted(_freeze(v) for v in value))
+        return frozenset(_freeze(v) for v in value)
     hash(value)
+    return value
+
+
+def _thaw(value: Any) -> Any:
+    if isinstance(value, _FrozenDict):
+        return {k: _thaw(v) for k, v in value}
+    if isinstance(value, tuple):
+        return [_thaw(v) for v in value]
+    if isinstance(value, frozenset):
+        return set(value)
     return value
 
 

@@ -1,0 +1,88 @@
+"""What the holder of a lease calls: the same for an object in this process and for one in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Any
+
+from agentfly_core.types import ResourceError, ResourceSpec
+
+
+class RemoteTraceback(Exception):
+    """The traceback in another process, as the cause of the error that it led to."""
+
+
+class Handle(ABC):
+    """An object that is called by name, one call after another.
+
+    Attributes:
+        members: names of its public methods.
+        broken: why it takes no more calls and will be replaced; empty while it works.
+    """
+
+    def __init__(self, spec: ResourceSpec) -> None:
+        self.spec = spec
+        self.members: frozenset[str] = frozenset()
+        self.broken = ""
+
+    async def call(self, method: str, /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
+        """Call a public method, sync or async; what it raises is raised here.
+
+        A call that is cancelled or runs out of time leaves the object in a state that nobody knows: it takes no
+        further call and is replaced when the lease ends.
+
+        Raises:
+            TimeoutError: it took longer than ``timeout`` seconds.
+            ResourceError: the object is gone, or arguments or result cannot travel.
+        """
+        return await self._request(method, "call", method, args, kwargs, timeout=timeout)
+
+    async def recycle(self, *, timeout: float) -> bool:
+        """Make it as new; False says that it must be replaced."""
+        return not self.broken and bool(await self._request("reset", "recycle", timeout=timeout))
+
+    async def _request(self, label: str, operation: str, *payload: Any, timeout: float | None = None) -> Any:
+        if self.broken:
+            raise self.gone()
+        task = asyncio.ensure_future(self._perform(operation, payload))
+        try:
+            done, _ = await asyncio.wait({task}, timeout=timeout)
+        except asyncio.CancelledError:
+            self._abandon(task, f"its call {label!r} was cancelled")
+            raise
+        if not done:
+            self._abandon(task, f"its call {label!r} ran longer than {timeout} s")
+            raise TimeoutError(f"{self.spec.target} did not answer {label!r} within {timeout} s")
+        return task.result()
+
+    def _abandon(self, task: asyncio.Future[Any], reason: str) -> None:
+        if not task.done():
+            self.fail(reason)
+        task.add_done_callback(lambda t: t.cancelled() or t.exception())
+        task.cancel()
+
+    def gone(self) -> ResourceError:
+        """The error of every call after it broke."""
+        return ResourceError(f"{self.spec.kind} {self.spec.target!r} is gone: {self.broken}")
+
+    @abstractmethod
+    async def _perform(self, operation: str, payload: tuple[Any, ...]) -> Any:
+        """Carry a ``Host`` operation out."""
+
+    @abstractmethod
+    def fail(self, reason: str) -> None:
+        """Take no more calls; the first reason stays."""
+
+
+def refuse_unsupported(spec: ResourceSpec, *supported: str) -> None:
+    """Refuse a spec that asks for what its provider cannot give, rather than ignore it.
+
+    Raises:
+        ResourceError: naming the fields.
+    """
+    plain = ResourceSpec(spec.kind)
+    always = {"kind", "target", "options", "min_isolation", "network", *supported}
+    fields = [f for f in ResourceSpec.__dataclass_fields__ if f not in always]
+    if asked := [f for f in fields if getattr(spec, f) != getattr(plain, f)]:
+        raise ResourceError(f"resources of kind {spec.kind!r} cannot honour {', '.join(asked)}")
