@@ -18,12 +18,13 @@ class UnknownName(UsageError):
     """A name that no registration, option or key answers to."""
 
     def __init__(self, what: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+        known = sorted(known)
         self.name = name
         self.nearest = nearest(name, known)
         text = f"unknown {what} {name!r}"
         if self.nearest:
             text += f"; did you mean {' or '.join(repr(n) for n in self.nearest)}?"
-        elif known := sorted(known):
+        elif known:
             text += f"; known: {', '.join(known)}"
         super().__init__(f"{text}{' ' + hint if hint else ''}")
 

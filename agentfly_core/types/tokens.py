@@ -110,10 +110,12 @@ class Segment:
     def __post_init__(self) -> None:
         if not len(self.token_ids) == len(self.action_mask) == len(self.logprobs):
             raise ValueError("token_ids, action_mask and logprobs differ in length")
-        lengths = [s.end - s.start for s in self.spans]
-        if sum(self.action_mask) != sum(lengths) or any(
-            sum(self.action_mask[s.start : s.end]) != n for s, n in zip(self.spans, lengths, strict=True)
-        ):
+        covered, end = 0, 0
+        for span in self.spans:
+            if not end <= span.start <= span.end or not all(self.action_mask[span.start : span.end]):
+                raise ValueError(f"action_mask and spans disagree in turn {span.turn}")
+            covered, end = covered + span.end - span.start, span.end
+        if sum(self.action_mask) != covered or end > len(self.token_ids):
             raise ValueError("action_mask and spans disagree")
         if not 0 <= self.prompt_len <= len(self.token_ids):
             raise ValueError(f"prompt_len {self.prompt_len} lies outside of {len(self.token_ids)} tokens")
