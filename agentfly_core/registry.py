@@ -56,12 +56,17 @@ class Registration:
         """Where another process finds the item: ``module:attribute`` or ``/path/file.py:attribute``.
 
         See ``import_target``.
+
+        Raises:
+            UsageError: the item is an instance.
         """
         if isinstance(self.item, str):
             return self.item
-        module = sys.modules.get(self.item.__module__)
-        path = getattr(module, "__file__", None)
-        at = path if path and self.item.__module__.startswith(_FILE_PREFIX) else self.item.__module__
+        if not inspect.isclass(self.item) and not inspect.isfunction(self.item):
+            raise UsageError(f"{self.kind} {self.qualified!r} is no class or function: another process cannot find it")
+        module: str = self.item.__module__
+        path = getattr(sys.modules.get(module), "__file__", None)
+        at = path if path and module.startswith(_FILE_PREFIX) else module
         return f"{at}:{self.item.__qualname__}"
 
     def resolve(self) -> Any:
