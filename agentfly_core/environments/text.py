@@ -23,8 +23,9 @@ class TextEnvironment(ABC):
     def act(self, action: str) -> StepResult:
         """Act. An action that the world does not understand is an observation, not an exception."""
 
-    def tools(self) -> Sequence[Tool]:
-        """Tools that act in this world, ``ActionTool`` as a rule; none for a world of raw text actions."""
+    @staticmethod
+    def tools() -> Sequence[Tool]:
+        """Tools that act in this world (``ActionTool``); none for a world of raw text actions."""
         return ()
 
     async def reset(self, task: Task, seed: int) -> Observation:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
-from agentfly_core.types import ResourceError, ResourceSpec
+from agentfly_core.types import ResourceError, ResourceSpec, ToolContext, ToolOutcome
 
 
 class RemoteTraceback(Exception):
@@ -37,6 +38,17 @@ class Handle(ABC):
             ResourceError: the object is gone, or arguments or result cannot travel.
         """
         return await self._request(method, "call", method, args, kwargs, timeout=timeout)
+
+    async def tool_schemas(self) -> list[dict[str, Any]]:
+        """Of each tool that the object's ``tools()`` offers: name, description, parameters and exclusive."""
+        schemas: list[dict[str, Any]] = await self._request("tools", "tool_schemas")
+        return schemas
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """Call one of those tools beside its object. A worker's tool sees no environment and resources in its context,
+        and a copy of the rest."""
+        outcome: ToolOutcome = await self._request(f"tool {name}", "call_tool", name, dict(arguments), context)
+        return outcome
 
     async def recycle(self, *, timeout: float) -> bool:
         """Make it as new; False says that it must be replaced."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentfly_core.types import ResourceError
+from agentfly_core.types import ResourceError, ToolContext, ToolOutcome
 
 Invoke = Callable[..., Awaitable[Any]]
 """``await invoke(function, *args, **kwargs)``: calls it where it blocks nobody, awaits what it returns."""
@@ -21,6 +21,7 @@ class Host:
     def __init__(self, invoke: Invoke) -> None:
         self._invoke = invoke
         self._object: Any = None
+        self._tools: dict[str, Any] | None = None
 
     async def start(self, target: str, arguments: Mapping[str, Any]) -> frozenset[str]:
         """Make the object; the names of its public methods."""
@@ -34,6 +35,22 @@ class Host:
         if not callable(function):
             raise AttributeError(f"{type(self._object).__qualname__} has no method {method!r}")
         return await self._invoke(function, *args, **kwargs)
+
+    async def tool_schemas(self) -> list[dict[str, Any]]:
+        """Of each tool that the object's ``tools()`` offers: name, description, parameters and exclusive."""
+        if self._tools is None:
+            found = await self._invoke(self._object.tools) if hasattr(self._object, "tools") else ()
+            self._tools = {tool.name: tool for tool in found}
+        keys = ("name", "description", "parameters", "exclusive")
+        return [{key: getattr(tool, key) for key in keys} for tool in self._tools.values()]
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
+        """The outcome of one of those tools."""
+        if self._tools is None:
+            await self.tool_schemas()
+        assert self._tools is not None
+        outcome: ToolOutcome = await self._tools[name].call(arguments, context)
+        return outcome
 
     async def recycle(self) -> bool:
         """Make the object as new for its next holder; False says that it must be replaced.

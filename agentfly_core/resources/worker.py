@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
 from agentfly_core.resources.handle import Handle, RemoteTraceback, refuse_unsupported
 from agentfly_core.resources.threads import SerialThread
 from agentfly_core.resources.wire import read_frame, write_frame
-from agentfly_core.types import Isolation, ResourceError, ResourceSpec
+from agentfly_core.types import Isolation, ResourceError, ResourceSpec, ToolContext
 
 BOOTSTRAP = (
     "import sys, os; sys.path[:] = sys.argv.pop(1).split(os.pathsep); "
@@ -84,9 +85,9 @@ class WorkerHandle(Handle):
 
     def _exchange(self, operation: str, payload: tuple[Any, ...]) -> Any:
         """One request and its reply; runs on the thread."""
-        label = payload[0] if operation == "call" else operation
+        label = payload[0] if operation in ("call", "call_tool") else operation
         try:
-            frame = pickle.dumps((operation, payload))
+            frame = pickle.dumps((operation, tuple(map(_portable, payload))))
         except Exception as error:
             raise ResourceError(f"the arguments of {label!r} cannot be sent to a worker: {error}") from error
         try:
@@ -206,6 +207,11 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(OSError):
             assert stream is not None
             stream.close()
+
+
+def _portable(value: Any) -> Any:
+    """What of a request's payload can travel: a context leaves its environment and resources behind."""
+    return replace(value, environment=None, resources=None) if isinstance(value, ToolContext) else value
 
 
 def _open(reply: bytes, label: str) -> Any:
