@@ -1,1 +1,1 @@
-"""."""
+"""The recipe: its schema, reading, checking and putting its parts together."""

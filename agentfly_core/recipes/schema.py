@@ -39,10 +39,14 @@ class ModelSection(Section):
     path: str
     """A folder, a hub id, or a name that a plugin offers (``tiny``)."""
     template: str
+    """Name of the chat template: ``agentfly templates list``."""
     template_options: dict[str, Any] = {}
+    """Of the template: ``{thinking: false}``."""
     history: Literal["append", "template"] = "append"
+    """``append``: a chain only grows. ``template``: old turns are rewritten as the model's own template does."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str = "auto"
+    """``cpu``, ``cuda``, ``cuda:1``; ``auto`` takes a GPU if there is one."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
 
 
@@ -51,8 +55,11 @@ class AgentSection(Named):
 
     name: str = "tool-calling"
     tools: list[str] = []
+    """Names of tools: ``agentfly tools list``."""
     max_turns: Positive = 8
+    """Turns after which a chain ends."""
     system_prompt: str | None = None
+    """First message of tasks that have no system message of their own."""
 
 
 class EnvironmentSection(Named):
@@ -72,6 +79,7 @@ class DataSource(Section):
     with ``split``, ``seed`` and the options, and yields mappings."""
     options: dict[str, Any] = {}
     limit: Positive | None = None
+    """Only so many rows, from the first."""
 
 
 Source = Annotated[DataSource, BeforeValidator(lambda v: {"source": v} if isinstance(v, str) else v)]
@@ -93,6 +101,7 @@ class RewardSection(Named):
     """A reward and its weight in the sum."""
 
     weight: float = 1.0
+    """Factor in the sum."""
 
 
 class RolloutSection(Section):
@@ -193,6 +202,7 @@ class RunSection(Section):
     """Steps; 0 keeps only the final one."""
     keep_checkpoints: Positive = 2
     trackers: list[Annotated[Named, BeforeValidator(_named)]] = []
+    """Where metrics go besides ``metrics.jsonl``: ``[tensorboard]``."""
     save_trajectories: bool = True
 
 
@@ -200,7 +210,9 @@ class Recipe(Section):
     """Everything a run is made from."""
 
     name: str = "run"
+    """Begins the name of the run folder."""
     seed: int = 0
+    """Of data order, sampling and initialisation."""
     plugins: list[str] = []
     """Your own Python files (relative to the recipe) or modules with tools, rewards and hooks."""
     model: ModelSection

@@ -156,9 +156,7 @@ def _to_turn(plain: dict[str, Any]) -> Turn:
         **{
             **plain,
             "token_ids": tuple(plain["token_ids"]),
-            "assistant": AssistantTurn(
-                assistant["content"], assistant["reasoning"], tuple(_to_call(call) for call in assistant["calls"])
-            ),
+            "assistant": AssistantTurn(**{**assistant, "calls": tuple(map(_to_call, assistant["calls"]))}),
             "outcomes": tuple(ToolOutcome(**{**o, "status": ToolStatus(o["status"])}) for o in plain["outcomes"]),
             "observation": tuple(plain["observation"]),
         }

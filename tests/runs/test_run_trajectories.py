@@ -64,7 +64,7 @@ turns = st.builds(
     segment=st.integers(0, 3),
     token_ids=ids,
     finish_reason=st.sampled_from(["stop", "length", "abort"]),
-    assistant=st.builds(AssistantTurn, text, st.none() | text, st.lists(calls, max_size=2).map(tuple)),
+    assistant=st.builds(AssistantTurn, text, st.none() | text, st.lists(calls, max_size=2).map(tuple), st.booleans()),
     outcomes=st.lists(outcomes, max_size=2).map(tuple),
     observation=messages,
     reward=number,

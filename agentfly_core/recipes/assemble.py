@@ -1,0 +1,95 @@
+"""Putting a recipe's parts together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from agentfly_core.plugins import Plugins
+from agentfly_core.recipes.calling import build
+from agentfly_core.recipes.schema import Recipe, RewardSection
+from agentfly_core.types import GenerationBackend, Reward, SamplingParams, Tool, UsageError
+
+if TYPE_CHECKING:
+    from agentfly_core.recipes.load import LoadedRecipe
+    from agentfly_core.resources import ResourceManager
+    from agentfly_core.rollout import Engine
+
+
+def collect_tools(recipe: Recipe, plugins: Plugins) -> list[Tool]:
+    """The agent's tools.
+
+    Raises:
+        UsageError: an unknown name, or two tools with one name.
+    """
+    tools: dict[str, Tool] = {}
+    for name in recipe.agent.tools:
+        tool: Tool = plugins.registry("tools").get(name)
+        if tool.name in tools:
+            raise UsageError(f"agent.tools: two tools are named {tool.name!r}")
+        tools[tool.name] = tool
+    return list(tools.values())
+
+
+def build_rewards(recipe: Recipe, plugins: Plugins) -> tuple[Reward | None, dict[str, frozenset[str]]]:
+    """The weighted sum of the recipe's rewards, and the data fields that each of them needs.
+
+    Without any, an environment's step rewards are summed, and a recipe without environment has none.
+    """
+    sections = recipe.rewards or ([RewardSection(name="environment_return")] if recipe.environment else [])
+    rewards = [build_reward(section.name, section.options, plugins) for section in sections]
+    wanted = {section.name: reward.fields for section, reward in zip(sections, rewards, strict=True)}
+    if len(rewards) == 1 and sections[0].weight == 1.0:
+        return rewards[0], wanted
+    if not rewards:
+        return None, {}
+    from agentfly_core.rewards import WeightedReward
+
+    return WeightedReward(rewards, [section.weight for section in sections]), wanted
+
+
+def build_reward(name: str, options: dict[str, Any], plugins: Plugins) -> Reward:
+    """A registered reward, or what a registered factory makes of the options."""
+    item = plugins.registry("rewards").get(name)
+    if isinstance(item, type) or not isinstance(item, Reward):
+        item = build(f"reward {name!r}", item, options)
+    elif options:
+        raise UsageError(f"reward {name!r} takes no options, got {', '.join(options)}")
+    if not isinstance(item, Reward):
+        raise UsageError(f"reward {name!r}: its factory made no Reward but {item!r:.60}")
+    return item
+
+
+def build_engine(loaded: LoadedRecipe, backend: GenerationBackend) -> Engine:
+    """The recipe's rollout engine over a backend."""
+    from agentfly_core.rollout import Engine
+
+    recipe = loaded.recipe
+    rollout = recipe.rollout
+    return Engine(
+        agent=loaded.agent(),
+        template=loaded.template(),
+        backend=backend,
+        tools=loaded.tools,
+        reward=loaded.reward,
+        sampling=SamplingParams(rollout.temperature, rollout.top_p, rollout.top_k, rollout.max_tokens_per_turn),
+        max_turns=recipe.agent.max_turns,
+        max_tokens=rollout.max_tokens,
+        environment=loaded.environment_spec(),
+        resources=_resources(recipe, loaded.plugins),
+        max_concurrency=rollout.max_concurrency,
+        chain_timeout=rollout.timeout,
+        tool_timeout=rollout.tool_timeout,
+        seed=recipe.seed,
+        deterministic=recipe.deterministic,
+        notify=loaded.plugins.notify,
+    )
+
+
+def _resources(recipe: Recipe, plugins: Plugins) -> ResourceManager:
+    from agentfly_core.resources import InProcessCoordinator, ResourceManager
+
+    section = recipe.environment
+    capacity: dict[str, int] = {section.isolation: section.capacity} if section and section.capacity else {}
+    registry = plugins.registry("resources")
+    providers = {name: build(f"resource {name!r}", registry.get(name), {}) for name in registry.names()}
+    return ResourceManager(InProcessCoordinator(capacity), providers)
