@@ -103,6 +103,16 @@ class ChatTemplate(Protocol):
         """
         ...
 
+    def encode_reply(self, message: Message) -> list[int]:
+        """Ids of an assistant message as if the model had sampled it, end token included: what SFT trains on.
+
+        Its content goes in as raw text, then its ``tool_calls`` in the format's own writing.
+
+        Raises:
+            UsageError: a message that the format cannot carry.
+        """
+        ...
+
     def encode_observation(self, messages: Sequence[Message], *, after: Generation) -> list[int]:
         """Ids from the end of ``after`` to the next generation prompt.
 
