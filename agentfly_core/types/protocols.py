@@ -113,14 +113,6 @@ class ChatTemplate(Protocol):
         """
         ...
 
-    def encode_reply(self, message: Message) -> list[int]:
-        """Ids of an assistant message as if the model had sampled it, end token included: what supervised data trains.
-
-        Raises:
-            UsageError: a message that the format cannot carry.
-        """
-        ...
-
     def encode_observation(self, messages: Sequence[Message], *, after: Generation) -> list[int]:
         """Ids from the end of ``after`` to the next generation prompt.
 
