@@ -158,7 +158,7 @@ class InProcessCoordinator:
         """Undo a wait that was cancelled, whether or not it had just been granted."""
         with self._lock:
             if waiter.ticket is None:
-                self._queues[waiter.kind].pop(waiter.number)
+                self._queues.get(waiter.kind, OrderedDict()).pop(waiter.number, None)
             else:
                 self._drop(waiter.ticket.id)
             self._advance()

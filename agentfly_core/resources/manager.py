@@ -91,6 +91,11 @@ class ResourceManager:
         self._leases: set[HeldLease] = set()
         self._closed = False
 
+    @property
+    def coordinator(self) -> Coordinator:
+        """What counts capacity."""
+        return self._coordinator
+
     @contextlib.asynccontextmanager
     async def lease(self, spec: ResourceSpec, *, owner: str) -> AsyncIterator[HeldLease]:
         """Wait in order for capacity, then hold an instance; it is reset, kept warm or replaced on exit.
