@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from agentfly_core.templates.codec import Rendered, TextCodec
 from agentfly_core.types.errors import UsageError
@@ -33,6 +33,11 @@ class Format(Protocol):
     @property
     def rewrites(self) -> bool:
         """Whether a longer conversation may render earlier messages otherwise."""
+        ...
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """What the model's own Jinja template is to be given for this format's options."""
         ...
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Rendered:
@@ -74,6 +79,11 @@ class TextTemplate:
     @property
     def stop_token_ids(self) -> tuple[int, ...]:
         return self._stops
+
+    @property
+    def reference_variables(self) -> Mapping[str, Any]:
+        """What the model's own Jinja template takes for the same options, for ``check_template``."""
+        return self.format.variables
 
     def encode_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> list[int]:
         return self.codec.encode(self.format.prompt(messages, tools))

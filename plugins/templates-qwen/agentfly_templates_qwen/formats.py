@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,6 +24,10 @@ class QwenFormat:
     stops: ClassVar[tuple[str, ...]] = (t.END, t.END_OF_TEXT)
     rewrites: ClassVar[bool] = False
     default_system: ClassVar[str | None] = None
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        return {}
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> Rendered:
         if not messages:
@@ -141,6 +145,10 @@ class Qwen3Format(QwenFormat):
     control: ClassVar[tuple[str, ...]] = (*QwenFormat.control, t.THINK_START, t.THINK_END)
     rewrites: ClassVar[bool] = True
     thinking: bool = True
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        return {} if self.thinking else {"enable_thinking": False}
 
     def parse(self, text: str) -> AssistantTurn:
         return parse_hermes(text, reasoning=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from agentfly_core.types import Appended, CallError, Generation, History, NewSegment
-
 from agentfly_templates_qwen.families import QWEN3, QWEN3_INSTRUCT_2507, QWEN25
+
+from agentfly_core.types import Appended, CallError, Generation, History, NewSegment
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden" / "templates" / "cases.jsonl"
 FAMILIES = {f.name: f for f in (QWEN25, QWEN3, QWEN3_INSTRUCT_2507)}
