@@ -60,12 +60,12 @@ def build_reward(name: str, options: dict[str, Any], plugins: Plugins) -> Reward
 
 
 def build_engine(loaded: LoadedRecipe, backend: GenerationBackend) -> Engine:
-    """The recipe's rollout engine over a backend."""
-    from agentfly_core.rollout import Engine
+    """The recipe's rollout engine over a backend; closing it closes its resources."""
+    from agentfly_core.recipes.engine import RecipeEngine
 
     recipe = loaded.recipe
     rollout = recipe.rollout
-    return Engine(
+    return RecipeEngine(
         agent=loaded.agent(),
         template=loaded.template(),
         backend=backend,

@@ -126,6 +126,15 @@ class LoadedRecipe:
             raise UsageError(f"the learner {section.name!r} cannot honour this recipe: {text}")
         return learner
 
+    def check_sft(self) -> None:
+        """What ``agentfly sft`` needs: conversations, and a template that fits the tokenizer.
+
+        Raises:
+            UsageError: one of them is missing or wrong.
+        """
+        next(self.sft_rows())
+        self.template()
+
     @cached_property
     def algorithm(self) -> Algorithm:
         """The RL algorithm with its options."""
@@ -175,14 +184,20 @@ class LoadedRecipe:
         target = registration.item if isinstance(registration.item, str) else _import_path(factory, own_files)
         return ResourceSpec.make(section.isolation, target, options=options)
 
-    def backend(self, model_path: str | Path | None = None) -> GenerationBackend:
-        """A new generation backend with the recipe's model, or with the weights at ``model_path``."""
+    def with_model(self, path: str | Path) -> LoadedRecipe:
+        """The same recipe over other weights: a model folder, a hub id or a name that a package offers."""
+        other = copy.copy(self)
+        other.model_path = find_model(str(path), Path.cwd())
+        return other
+
+    def backend(self) -> GenerationBackend:
+        """A new generation backend with the recipe's model."""
         section, model = self.recipe.rollout.backend, self.recipe.model
         backend: GenerationBackend = self._build(
             "backends",
             section.name,
             section.options,
-            model=str(model_path or self.model_path),
+            model=self.model_path,
             device=model.device,
             dtype=model.dtype,
             attention=model.attention,

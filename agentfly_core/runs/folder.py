@@ -18,7 +18,7 @@ import platform
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from os import getpid
@@ -30,7 +30,7 @@ import yaml
 from agentfly_core.plugins import Plugins
 from agentfly_core.runs.checkpoints import Checkpoints
 from agentfly_core.runs.environment import environment_facts
-from agentfly_core.runs.files import replace_text
+from agentfly_core.runs.files import replace_folder, replace_text
 from agentfly_core.runs.metrics import MetricsLog
 from agentfly_core.runs.status import RunStatus, State, read_status, write_status
 from agentfly_core.runs.trajectories import TrajectoryWriter
@@ -85,6 +85,19 @@ class RunFolder:
         """Where the final weights lie, as a Hugging Face model folder."""
         return self.path / "model"
 
+    def weights(self) -> Path:
+        """The final model, or else that of the latest checkpoint.
+
+        Raises:
+            UsageError: there is neither yet.
+        """
+        latest = self.checkpoints.latest()
+        if self.model_path.is_dir():
+            return self.model_path
+        if latest is None:
+            raise UsageError(f"{self.path} has no weights: neither model/ nor a checkpoint")
+        return latest[1]
+
     @cached_property
     def metrics(self) -> MetricsLog:
         return MetricsLog(self.path / "metrics.jsonl")
@@ -115,6 +128,10 @@ class RunFolder:
                 error=error,
             )
         )
+
+    def write_model(self, write: Callable[[Path], None]) -> None:
+        """Let ``write`` fill an empty folder with the final weights and put it at ``model_path``."""
+        replace_folder(self.model_path, write)
 
     def rewind(self, step: int) -> None:
         """Forget all metrics and trajectories after ``step``, as a resumed run makes them again."""

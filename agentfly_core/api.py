@@ -1,0 +1,328 @@
+"""The facade for scripts: an agent over a model, run and streamed with a few lines.
+
+::
+
+    agent = HFAgent(model_name_or_path="Qwen/Qwen2.5-3B-Instruct", tools=[calculator], template="qwen2.5",
+                    backend_config={"backend": "hf"})
+    result = await agent.run(messages=[{"role": "user", "content": "What is 3 * 4?"}], max_turns=3, num_chains=1)
+    print(result.trajectories, result.rewards)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias
+
+from agentfly_core.plugins import Plugins
+from agentfly_core.recipes.assemble import build_reward
+from agentfly_core.recipes.calling import build
+from agentfly_core.recipes.data import to_messages
+from agentfly_core.recipes.locate import find_model
+from agentfly_core.rollout import Engine
+from agentfly_core.types import (
+    GenerationBackend,
+    Message,
+    Reward,
+    SamplingParams,
+    Task,
+    Tool,
+    ToolOutcome,
+    Trajectory,
+    Turn,
+    UnknownName,
+    UsageError,
+)
+
+Conversation: TypeAlias = "Sequence[Message] | Mapping[str, Any]"
+
+BACKEND_ALIASES = {"async_vllm": "vllm"}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEvent:
+    """A turn was sampled and acted upon."""
+
+    task_id: str
+    chain_index: int
+    turn: Turn
+
+    @property
+    def text(self) -> str:
+        """What the model said outside of calls and reasoning."""
+        return self.turn.assistant.content
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEvent:
+    """A tool call of turn ``turn`` ended."""
+
+    task_id: str
+    chain_index: int
+    turn: int
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEvent:
+    """A chain ended and was scored; the last event of its chain."""
+
+    trajectory: Trajectory
+
+
+Event: TypeAlias = TurnEvent | ToolEvent | FinishedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What ``HFAgent.run`` returns: trajectories by task, then by chain."""
+
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """One number a trajectory; None where it was not scored (``trajectory.unscored_reason`` says why)."""
+        return [t.reward if t.scored else None for t in self.trajectories]
+
+
+class HFAgent:
+    """A tool-calling agent over a Hugging Face model. Usable from any event loop, by several callers at once.
+
+    Args:
+        model_name_or_path: model folder, hub id, or a name that an installed package offers.
+        tools: tools made with ``@tool``, or names of registered ones.
+        template: name of the chat template.
+        backend_config: ``{"backend": NAME, **options}``; ``hf`` by default, ``async_vllm`` is an alias of ``vllm``.
+        reward: made with ``@reward``, or the name of a registered one; None leaves trajectories unscored.
+        template_options: of the template.
+        agent: name of the agent type, with ``agent_options``.
+        system_prompt: first message of conversations that have none.
+        max_concurrency: chains at once.
+        timeout: seconds a chain may take.
+        seed: two agents with the same seed and the same calls in the same order sample the same.
+
+    Raises:
+        UsageError: a name, option, tool, reward or the tokenizer does not fit; the message says how to mend it.
+    """
+
+    def __init__(
+        self,
+        model_name_or_path: str | Path,
+        tools: Sequence[Tool | str] = (),
+        template: str = "qwen2.5",
+        backend_config: Mapping[str, Any] | None = None,
+        *,
+        reward: Reward | str | None = None,
+        template_options: Mapping[str, Any] | None = None,
+        agent: str = "tool-calling",
+        agent_options: Mapping[str, Any] | None = None,
+        system_prompt: str | None = None,
+        max_concurrency: int = 256,
+        timeout: float = 600.0,
+        seed: int = 0,
+        plugins: Plugins | None = None,
+    ) -> None:
+        from agentfly_core.templates import load_tokenizer
+
+        self.plugins = plugins or Plugins.load()
+        model = find_model(str(model_name_or_path), Path.cwd())
+        options = {**(agent_options or {}), **({} if system_prompt is None else {"system_prompt": system_prompt})}
+        family = self.plugins.registry("templates").get(template)
+        config = {"backend": "hf", **(backend_config or {})}
+        backend_factory = self._backend_factory(str(config["backend"]))
+        self._parts: dict[str, Any] = {
+            "agent": build(f"agent {agent!r}", self.plugins.registry("agents").get(agent), options),
+            "tools": [self._tool(tool) for tool in tools],
+            "reward": self._reward(reward),
+            "max_concurrency": max_concurrency,
+            "chain_timeout": timeout,
+            "seed": seed,
+            "template": family.bind(load_tokenizer(model), **(template_options or {})),
+        }
+        name = config.pop("backend")
+        self._backend: GenerationBackend = build(f"backend {name!r}", backend_factory, config, model=model)
+        self._engines: dict[int, Engine] = {}
+        self._lock = threading.Lock()
+        self._runs = itertools.count()
+        self._listeners: dict[str, Callable[[Event], None]] = {}
+        self._finalizer = weakref.finalize(self, _close, self._engines, self._backend)
+
+    async def run(
+        self,
+        messages: Sequence[Conversation] | Conversation,
+        *,
+        max_turns: int = 8,
+        num_chains: int = 1,
+        **options: Any,
+    ) -> RunResult:
+        """Run ``num_chains`` chains for each conversation to their ends. Cancelling it ends them.
+
+        Args:
+            messages: one conversation (a list of messages), a list of them, or a list of ``{"messages": ..., field:
+                value}`` whose fields rewards can ask for.
+            max_turns: turns a chain may take.
+            options: fields of ``SamplingParams``: temperature, top_p, top_k, max_tokens (of one turn), ...
+
+        Raises:
+            UsageError: the messages or options have another form, or the agent is closed.
+        """
+        futures = [f for f, _ in self._submit(messages, max_turns, num_chains, options)]
+        return RunResult(tuple(await asyncio.gather(*map(asyncio.wrap_future, futures))))
+
+    async def stream(
+        self,
+        messages: Sequence[Conversation] | Conversation,
+        *,
+        max_turns: int = 8,
+        num_chains: int = 1,
+        **options: Any,
+    ) -> AsyncIterator[Event]:
+        """As ``run``, but yields what happens as it happens. Leaving the iterator early ends the chains."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def tell(event: Event) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        chains = self._submit(messages, max_turns, num_chains, options, tell)
+        try:
+            for future, _ in chains:
+                future.add_done_callback(lambda f: None if f.cancelled() else tell(FinishedEvent(f.result())))
+            left = len(chains)
+            while left:
+                event = await events.get()
+                left -= isinstance(event, FinishedEvent)
+                yield event
+        finally:
+            for future, group in chains:
+                future.cancel()
+                self._listeners.pop(group, None)
+
+    async def close(self) -> None:
+        """End what still runs and free the model. Without it that happens when the agent is collected, or at exit."""
+        await asyncio.to_thread(self._finalizer)
+
+    async def __aenter__(self) -> HFAgent:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _submit(
+        self,
+        messages: Any,
+        max_turns: int,
+        num_chains: int,
+        options: Mapping[str, Any],
+        tell: Callable[[Event], None] | None = None,
+    ) -> list[tuple[Future[Trajectory], str]]:
+        tasks = to_tasks(messages)
+        sampling = _sampling(options)
+        if num_chains < 1 or max_turns < 1:
+            raise UsageError(f"num_chains and max_turns must be at least 1, got {num_chains} and {max_turns}")
+        number = next(self._runs)
+        engine = self._engine(max_turns)
+        chains = []
+        for task in tasks:
+            group = f"run-{number}/{task.id}"
+            if tell is not None:
+                self._listeners[group] = tell
+            for index in range(num_chains):
+                chains.append((engine.submit(task, index, group, sampling=sampling, split="eval"), group))
+        return chains
+
+    def _engine(self, max_turns: int) -> Engine:
+        with self._lock:
+            if not self._finalizer.alive:
+                raise UsageError("this HFAgent is closed")
+            if max_turns not in self._engines:
+                # The engine must not keep the agent alive: it is closed when the agent is collected.
+                notify = _Notify(self.plugins, self._listeners)
+                self._engines[max_turns] = Engine(
+                    **self._parts, backend=self._backend, max_turns=max_turns, notify=notify
+                )
+            return self._engines[max_turns]
+
+    def _backend_factory(self, name: str) -> Callable[..., Any]:
+        factory: Callable[..., Any] = self.plugins.registry("backends").get(BACKEND_ALIASES.get(name, name))
+        return factory
+
+    def _tool(self, tool: Any) -> Tool:
+        if isinstance(tool, str):
+            tool = self.plugins.registry("tools").get(tool)
+        if isinstance(tool, type) or not isinstance(tool, Tool):
+            raise UsageError(f"tools: {tool!r:.80} is no tool; decorate the function with @tool")
+        return tool
+
+    def _reward(self, reward: Any) -> Reward | None:
+        if isinstance(reward, str):
+            return build_reward(reward, {}, self.plugins)
+        if reward is not None and (isinstance(reward, type) or not isinstance(reward, Reward)):
+            raise UsageError(f"reward: {reward!r:.80} is no reward; decorate the function with @reward")
+        return reward
+
+
+class _Notify:
+    """Hands an engine's notices on to the plugins and to whoever streams the chain's group."""
+
+    def __init__(self, plugins: Plugins, listeners: Mapping[str, Callable[[Event], None]]) -> None:
+        self._plugins = plugins
+        self._listeners = listeners
+
+    def __call__(self, hook: str, **about: Any) -> None:
+        self._plugins.notify(hook, **about)
+        tell = self._listeners.get(about.get("group", ""))
+        if tell is not None and hook == "turn_finished":
+            tell(TurnEvent(about["task"].id, about["chain_index"], about["turn"]))
+        elif tell is not None and hook == "tool_called":
+            tell(ToolEvent(about["task"].id, about["chain_index"], about["turn"], about["outcome"]))
+
+
+def to_tasks(messages: Any) -> list[Task]:
+    """The conversations as tasks; see ``HFAgent.run``.
+
+    Raises:
+        UsageError: they have another form.
+    """
+    if isinstance(messages, Mapping):
+        messages = [messages]
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise UsageError(f"messages: expected a list of messages or of conversations, got {messages!r:.80}")
+    if all(isinstance(m, Mapping) and "role" in m for m in messages):
+        messages = [messages]
+    return [_task(number, conversation) for number, conversation in enumerate(messages)]
+
+
+def _task(number: int, conversation: Any) -> Task:
+    where = f"messages[{number}]"
+    fields = dict(conversation) if isinstance(conversation, Mapping) else {"messages": conversation}
+    opening = to_messages(fields.pop("messages", None), where)
+    if not opening:
+        raise UsageError(f"{where}: no messages")
+    return Task(str(number), opening, fields)
+
+
+def _sampling(options: Mapping[str, Any]) -> SamplingParams:
+    known = SamplingParams.__dataclass_fields__
+    for name in options:
+        if name not in known:
+            raise UnknownName("generation option", name, known)
+    try:
+        return replace(SamplingParams(), **options)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"generation options: {error}") from error
+
+
+def _close(engines: dict[int, Engine], backend: GenerationBackend) -> None:
+    for engine in engines.values():
+        engine.close()
+    asyncio.run(backend.close())

@@ -1,0 +1,154 @@
+"""What a training or evaluation run shows while it runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentfly_core.hookspecs import hookimpl
+from agentfly_core.types import Split, Trajectory
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    from agentfly_core.plugins import Plugins
+
+RL_COLUMNS = {
+    "reward": "reward/mean",
+    "success": "success",
+    "calls/chain": "tools/calls_per_chain",
+    "tokens/s": "rollout/tokens_per_second",
+}
+"""Heading -> metric."""
+
+SFT_COLUMNS = {"loss": "loss/sft", "grad norm": "optim/grad_norm", "lr": "optim/lr", "tokens": "sft/tokens"}
+
+_ROWS = 12
+
+
+class Progress:
+    """An observer of a run. Called from the engine's loop and the learner's thread, drawn from a third.
+
+    Args:
+        steps: of the whole run.
+        done: steps that were done before (a resumed run).
+        columns: heading -> metric.
+    """
+
+    def __init__(self, steps: int, done: int, columns: Mapping[str, str]) -> None:
+        self.columns = columns
+        self.steps = steps
+        self.step = done
+        self._recent: deque[tuple[int, Mapping[str, float], float]] = deque(maxlen=_ROWS)
+        self._began = self._step_began = time.monotonic()
+        self._taken = 0
+        self._seconds = 0.0
+        self._chains = 0
+        self._split: Split = "train"
+        self._lock = threading.Lock()
+
+    @hookimpl
+    def trajectory_finished(self, trajectory: Trajectory) -> None:
+        """Count the chains of the batch in hand."""
+        with self._lock:
+            if trajectory.split != self._split:
+                self._split, self._chains = trajectory.split, 0
+                if trajectory.split == "train":
+                    self._step_began = time.monotonic()
+            self._chains += 1
+
+    @hookimpl
+    def update_finished(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add a line to the table; an evaluation before the first step has none."""
+        now = time.monotonic()
+        with self._lock:
+            if not step:
+                self._step_began, self._chains = now, 0
+                return
+            self._seconds += now - self._step_began
+            self._taken += 1
+            self.step, self._step_began, self._chains = step, now, 0
+            self._recent.append((step, dict(metrics), self.seconds_left))
+        self.line()
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the last step, at the mean pace so far; NaN before the first."""
+        return self._seconds / self._taken * (self.steps - self.step) if self._taken else math.nan
+
+    def line(self) -> None:
+        """Called after each step; a live table redraws itself."""
+
+    def table(self) -> Group:
+        """The last steps and what is being done now."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("step", *self.columns, "time left"):
+            table.add_column(heading, justify="right", min_width=9)
+        with self._lock:
+            for step, metrics, left in self._recent:
+                table.add_row(
+                    f"{step}/{self.steps}", *(_cell(metrics, n) for n in self.columns.values()), duration(left)
+                )
+            doing = "evaluating" if self._split == "eval" else f"step {min(self.step + 1, self.steps)} of {self.steps}"
+            chains = f", {self._chains} chains finished" if self._chains else ""
+            running = f"{doing}{chains}, {duration(time.monotonic() - self._began)} since the start"
+        return Group(table, Text(running, style="dim"))
+
+
+class _Lines(Progress):
+    """One line a step on stderr."""
+
+    def line(self) -> None:
+        step, metrics, left = self._recent[-1]
+        cells = "  ".join(f"{heading} {_cell(metrics, name)}" for heading, name in self.columns.items())
+        print(f"step {step}/{self.steps}  {cells}  time left {duration(left)}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def progress(
+    plugins: Plugins, steps: int, done: int = 0, columns: Mapping[str, str] = RL_COLUMNS
+) -> Iterator[Progress]:
+    """Show the run's progress on stderr while the block runs."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    shown = (Progress if console.is_terminal else _Lines)(steps, done, columns)
+    plugins.observe(shown)
+    try:
+        with _live(shown, console) if console.is_terminal else contextlib.nullcontext():
+            yield shown
+    finally:
+        plugins.unobserve(shown)
+
+
+def _live(shown: Progress, console: Console) -> Live:
+    from rich.live import Live
+
+    return Live(get_renderable=shown.table, console=console, refresh_per_second=4)
+
+
+def duration(seconds: float) -> str:
+    """``1:02:03`` or ``2:03``; ``-`` if it is not known."""
+    if not math.isfinite(seconds):
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _cell(metrics: Mapping[str, Any], name: str) -> str:
+    value = metrics.get(name, math.nan)
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3f}" if abs(value) >= 0.01 else f"{value:.3g}"

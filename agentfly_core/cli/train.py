@@ -1,0 +1,102 @@
+"""``agentfly train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentfly_core.cli.output import json_option, load_plugins, show, show_json
+
+if TYPE_CHECKING:
+    from agentfly_core.recipes.load import LoadedRecipe
+    from agentfly_core.runs import RunFolder
+    from agentfly_core.types import Learner
+
+
+@click.command()
+@click.argument("recipe", required=False)
+@click.argument("overrides", nargs=-1)
+@click.option("--resume", "resumed", metavar="RUN", help="Go on with this run folder; RECIPE may then be left out.")
+@json_option
+def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None, as_json: bool) -> None:
+    """Train the agent of RECIPE (a file, or ENTRY:FILE of an installed package) with key=value OVERRIDES.
+
+    The first Ctrl-C ends the run with a checkpoint after the step in hand, the second at once.
+    """
+    from agentfly_core.cli.stopping import EXIT_CODE
+    from agentfly_core.cli.targets import load_for_run
+    from agentfly_core.runs import RunFolder
+
+    loaded, folder = load_for_run(recipe, overrides, resumed, load_plugins())
+    if folder is not None:
+        _check_resumable(loaded, folder)
+    learner = loaded.check_training()
+    run = loaded.recipe.run
+    folder = folder or RunFolder.create(run.root, loaded.recipe.name, loaded.resolved(), plugins=loaded.plugins)
+    click.echo(f"run folder: {folder.path}", err=True)
+    train(loaded, folder, learner, resume=resumed is not None)
+    _report(folder, as_json)
+    if folder.status().state == "stopped":
+        click.echo(f"stopped; go on with: agentfly train --resume {_short(folder.path)}", err=True)
+        raise SystemExit(EXIT_CODE)
+
+
+def train(loaded: LoadedRecipe, folder: RunFolder, learner: Learner, *, resume: bool) -> None:
+    """Train with progress and signals handled. How it ended stands in the folder's status."""
+    from agentfly_core.cli.progress import progress
+    from agentfly_core.cli.stopping import stop_on_signal
+
+    latest = folder.checkpoints.latest() if resume else None
+    message = "stopping after this step; once more to stop at once (the step is lost)"
+    with (
+        stop_on_signal(lambda: folder.update_status("stopped"), message) as stop,
+        progress(loaded.plugins, loaded.recipe.train.steps, latest[0] if latest else 0),
+    ):
+        learner.train(loaded, folder, resume=resume, stop=stop)
+
+
+def _check_resumable(loaded: LoadedRecipe, folder: RunFolder) -> None:
+    """A resumed run must be the one that was begun; how long it runs and what it reports may change."""
+    from agentfly_core.recipes.reading import read_recipe_file
+    from agentfly_core.types import UsageError
+
+    before, now = _flat(read_recipe_file(folder.recipe_path)), _flat(loaded.resolved())
+    free = ("train.steps", "evaluation.", "run.")
+    changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k) and not k.startswith(free))
+    if changed:
+        raise UsageError(
+            f"{folder.path} was begun with another recipe: {', '.join(changed)} changed. Start a new run, or leave "
+            "RECIPE out to go on with the run's own"
+        )
+    status, latest = folder.status(), folder.checkpoints.latest()
+    if status.state == "running" and not status.stale:
+        raise UsageError(f"{folder.path} is running (process {status.pid} on {status.host})")
+    if latest is None:
+        raise UsageError(f"{folder.path} has no checkpoint to go on from; start a new run")
+    if latest[0] >= loaded.recipe.train.steps:
+        raise UsageError(f"{folder.path} has all its {latest[0]} steps; set train.steps=N higher to go on")
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        return {prefix.rstrip("."): value}
+    return {k: v for name, inner in value.items() for k, v in _flat(inner, f"{prefix}{name}.").items()}
+
+
+def _report(folder: RunFolder, as_json: bool) -> None:
+    from agentfly_core.cli.tables import evaluations
+
+    rows = evaluations(folder)
+    if as_json:
+        status = folder.status()
+        show_json({"run": str(folder.path), "state": status.state, "step": status.step, "evaluation": rows})
+        return
+    if rows:
+        show(rows, as_json=False)
+    click.echo(f"run folder: {_short(folder.path)}")
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
