@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from agentfly_core.rollout.clock import Deadline
@@ -16,7 +17,7 @@ from agentfly_core.rollout.scope import contained, describe
 from agentfly_core.rollout.scoring import score, unscored
 from agentfly_core.rollout.setup import Job, Setup
 from agentfly_core.rollout.turns import ChainEnded, Turns
-from agentfly_core.types import ChainStatus, Trajectory
+from agentfly_core.types import ChainStatus, ResourceManager, ResourceSpec, Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +79,11 @@ class Chain:
         self._setup.notify("trajectory_finished", trajectory=trajectory)
         return trajectory
 
-    @contextlib.asynccontextmanager
-    async def _environment(self) -> AsyncIterator[RecordingEnvironment | None]:
-        if self._setup.environment is None or self._setup.resources is None:
-            yield None
-            return
-        async with self._setup.resources.lease(self._setup.environment, owner=self._job.name) as lease:
-            yield RecordingEnvironment(lease.resource)
+    def _environment(self) -> AbstractAsyncContextManager[RecordingEnvironment | None]:
+        spec, resources = self._setup.environment, self._setup.resources
+        if spec is None or resources is None:
+            return contextlib.nullcontext()
+        return _leased(resources, spec, self._job.name)
 
     async def _play(self, environment: RecordingEnvironment | None) -> Trajectory:
         """All turns. The clock starts here: waiting for an environment is no fault of the chain."""
@@ -120,6 +119,8 @@ class Chain:
         )
 
     async def _leave_scope(self) -> None:
+        if not getattr(self._scope, "_exit_callbacks", True):
+            return  # nothing was entered: spare most chains a task
         try:
             await contained(self._scope.aclose(), what=f"chain {self._job.name}: its scope", timeout=RELEASE_SECONDS)
         except Exception:
@@ -136,3 +137,9 @@ class Chain:
         if trajectory is None:
             return unscored(self._record.trajectory(status, reason), reason)
         return unscored(replace(trajectory, error=reason), reason)
+
+
+@contextlib.asynccontextmanager
+async def _leased(resources: ResourceManager, spec: ResourceSpec, owner: str) -> AsyncIterator[RecordingEnvironment]:
+    async with resources.lease(spec, owner=owner) as lease:
+        yield RecordingEnvironment(lease.resource)
