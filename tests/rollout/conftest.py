@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from agentfly_core.agents.tool_calling import ToolCallingAgent
-from agentfly_core.backends.scripted import ScriptedBackend
+from agentfly_core.backends.scripted import ScriptedBackend, ScriptedTurn
 from agentfly_core.rollout import Engine
 from agentfly_core.types import (
     Appended,
@@ -132,6 +133,10 @@ def scripted(*turns: Any, **options: Any) -> ScriptedBackend:
     return ScriptedBackend(only, CharTokenizer(), **options)
 
 
+def backend_turn(content: Any, **options: Any) -> ScriptedTurn:
+    return ScriptedTurn(content, **options)
+
+
 def turn_number(request: GenerationRequest) -> int:
     """How many turns the segment of a request holds already."""
     return list(request.prompt_ids).count(ASSISTANT) - 1
@@ -171,7 +176,14 @@ def play(backend: Any, **options: Any) -> Trajectory:
         return running.submit(task(), 0, "g").result(timeout=30)
 
 
-@pytest.fixture
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
 def kit() -> Any:
     """This module."""
     return sys.modules[__name__]
