@@ -13,6 +13,7 @@ tokenizers = pytest.importorskip("tokenizers")
 from agentfly_core.templates.reference import Reference  # noqa: E402
 
 JINJA = {"qwen2.5": "qwen2_5", "qwen3": "qwen3", "qwen3-instruct-2507": "qwen3_instruct_2507"}
+QWEN25_CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
 
 
 def data_file(package: str, path: str, install: str) -> Path:
@@ -44,9 +45,33 @@ def tokenizer_of(qwen3_file):
 
 
 @pytest.fixture(scope="session")
-def reference_of():
-    """name of a template -> the models' own Jinja template."""
+def small():
+    """Maker of byte-level tokenizers without merges: the control tokens first, then one id a byte."""
+
+    def make(control=QWEN25_CONTROL):
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.decoder = tokenizers.decoders.ByteLevel()
+        alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=len(control) + 256, special_tokens=list(control), initial_alphabet=alphabet, show_progress=False
+        )
+        tokenizer.train_from_iterator([], trainer)
+        return tokenizer
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def jinja_of():
+    """name of a template -> source of the models' own Jinja template."""
     return {
-        name: Reference(data_file("trl", f"chat_templates/{file}.jinja", "trl==1.16.0").read_text(encoding="utf-8"))
+        name: data_file("trl", f"chat_templates/{file}.jinja", "trl==1.16.0").read_text(encoding="utf-8")
         for name, file in JINJA.items()
     }.__getitem__
+
+
+@pytest.fixture(scope="session")
+def reference_of(jinja_of):
+    """name of a template -> the models' own Jinja template."""
+    return {name: Reference(jinja_of(name)) for name in JINJA}.__getitem__
