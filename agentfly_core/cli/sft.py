@@ -67,5 +67,9 @@ def _copy(model: Path, output: Path) -> Path:
 
     output = output.resolve()
     output.parent.mkdir(parents=True, exist_ok=True)
-    replace_folder(output, lambda folder: shutil.copytree(model, folder, dirs_exist_ok=True) and None)
+
+    def write(folder: Path) -> None:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+
+    replace_folder(output, write)
     return output

@@ -54,7 +54,7 @@ def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:
     with path.open(encoding="utf-8") as file:
         for line, text in enumerate(file, 1):
             if text.strip():
-                yield f"{path}:{line}", _parse(text, path, line)
+                yield f"{path}:{line}", _parse(text.strip(), path, line)
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
