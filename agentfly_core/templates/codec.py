@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from agentfly_core.types.errors import MissingDependency, UsageError
@@ -59,13 +59,19 @@ class TextCodec:
     def __init__(self, tokenizer: tokenizers.Tokenizer, control: Sequence[str] = ()) -> None:
         self._tokenizer = _neutral(tokenizer)
         # Added tokens only: a text that merely stands in the model's vocabulary is not kept whole when encoded.
-        self._ids = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()}
+        added = tokenizer.get_added_tokens_decoder()
+        self._ids = {token.content: id for id, token in added.items()}
         if missing := [text for text in control if text not in self._ids]:
             raise UsageError(
                 f"the tokenizer has no control token {', '.join(missing)} "
                 f"(it has {', '.join(sorted(self._ids)[:12]) or 'none'})"
             )
         self._control = _alternatives(self._ids)
+        self._hit: Callable[[str], object] = self._control.search
+        normalizer = self._tokenizer.normalizer
+        if normalizer is not None and any(token.normalized for token in added.values()):
+            # Tokens flagged so are looked for in normalised text, where other characters may have become theirs.
+            self._hit = lambda text: self._control.search(text) or self._control.search(normalizer.normalize_str(text))
         self._plain = _without_added_tokens(self._tokenizer)
         for text, id in self._ids.items():
             if id in self._plain.encode(text, add_special_tokens=False).ids:
@@ -93,9 +99,9 @@ class TextCodec:
         """
         if isinstance(rendered, str):
             return self._encode(self._tokenizer, rendered)
-        search, pieces = self._control.search, rendered.pieces
+        pieces, hit = rendered.pieces, self._hit
         for i in rendered.contents:
-            if search(pieces[i]):
+            if hit(pieces[i]):
                 return self._encode_safely(rendered)
         return self._encode(self._tokenizer, "".join(pieces))
 
@@ -124,9 +130,7 @@ class TextCodec:
     def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
         try:
             return tokenizer.encode(text, add_special_tokens=False).ids
-        except TypeError:
-            if not _SURROGATE.search(text):
-                raise
+        except TypeError:  # the library's answer to a text that has no UTF-8 form
             return tokenizer.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False).ids
 
 
