@@ -325,4 +325,11 @@ def _sampling(options: Mapping[str, Any]) -> SamplingParams:
 def _close(engines: dict[int, Engine], backend: GenerationBackend) -> None:
     for engine in engines.values():
         engine.close()
-    asyncio.run(backend.close())
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(backend.close())
+    else:  # the agent was collected while a coroutine ran: that loop cannot be waited for from within
+        thread = threading.Thread(target=asyncio.run, args=(backend.close(),), name="agentfly-close")
+        thread.start()
+        thread.join()
