@@ -75,17 +75,18 @@ def look() -> str:
 
 
 @reward
-def length(final_response: str) -> float:
-    """More letters, more reward; differs between most chains of a random model."""
-    return min(1.0, len(final_response) / 10)
+def letters(final_response: str) -> float:
+    """Differs between most chains of a random model."""
+    return sum(ord(letter) % 4 for letter in final_response) / 20
 
 
 @reward
 def broken(final_response: str) -> float:
     """Fails for half of the chains and gives NaN for others."""
-    if len(final_response) % 2:
-        raise ValueError("odd")
-    return float("nan") if len(final_response) % 4 else 0.25
+    kind = sum(map(ord, final_response)) % 4
+    if kind == 0:
+        raise ValueError("no score")
+    return float("nan") if kind == 1 else 0.25
 
 
 @reward

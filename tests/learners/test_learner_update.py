@@ -276,7 +276,7 @@ def test_several_steps_a_batch_split_whole_groups(make_model: Any) -> None:
 
     class Spy(GRPO):
         def policy_loss(self, logp: Any, old_logp: Any, *args: Any, chain: Any, **counts: Any) -> LossOutput:
-            ratio = float((torch.where(args[2], logp - old_logp, 0.0)).abs().max())
+            ratio = torch.where(args[2], logp.detach() - old_logp, 0.0).abs().max().item()
             seen.append({"chains": set(chain.tolist()), "ratio": ratio, **counts})
             return super().policy_loss(logp, old_logp, *args, chain=chain, **counts)
 
