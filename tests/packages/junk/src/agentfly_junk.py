@@ -1,0 +1,6 @@
+from agentfly_core import hookimpl
+
+
+@hookimpl
+def register_tools(register):
+    register(42, name="forty_two")
