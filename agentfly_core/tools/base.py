@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from agentfly_core.calls import CallFailed, CallTimedOut, Limit, describe_error, invoke
 from agentfly_core.tools.arguments import Arguments
@@ -13,8 +12,6 @@ from agentfly_core.tools.results import cut, to_result
 from agentfly_core.types.errors import InvalidArguments, UsageError
 from agentfly_core.types.messages import ToolSchema
 from agentfly_core.types.tools import ToolContext, ToolOutcome, ToolStatus
-
-T = TypeVar("T", bound="CallableTool")
 
 DEFAULT_TIMEOUT = 30.0
 DEFAULT_MAX_OUTPUT_CHARS = 16_000
@@ -26,8 +23,7 @@ class CallableTool:
     Attributes:
         name: what the model calls it: letters, digits, ``_``, ``-`` and ``.``.
         description: what the model is told about it.
-        timeout: seconds a call may run; None takes the recipe's (30 s without one). Waiting for a place does not
-            count.
+        timeout: seconds a call may run; None takes the context's, or else 30 s. Waiting for a place does not count.
         max_concurrency: calls that may run at once in this process, over all chains; None sets no limit. A call that
             ran past its timeout counts no longer, even if its thread still runs: Python cannot stop a thread.
         exclusive: never runs beside another call of the same turn.
@@ -81,20 +77,12 @@ class CallableTool:
         """
         return self._arguments().check(arguments)
 
-    def with_default_timeout(self: T, seconds: float) -> T:
-        """This tool; where it sets no timeout of its own, a copy with this one, under the same limit."""
-        if self.timeout is not None:
-            return self
-        tool = copy.copy(self)
-        tool.timeout = seconds
-        return tool
-
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """Run it. Every failure is an outcome; only cancellation raises."""
         started = time.monotonic()
         try:
             checked = self.check_arguments(arguments)
-            value = await self._run(self._prepare(checked, context))
+            value = await self._run(self._prepare(checked, context), context.timeout)
             result = to_result(value, self.max_output_chars)
         except InvalidArguments as error:
             return self._failure(ToolStatus.INVALID_ARGUMENTS, str(error), started)
@@ -113,8 +101,8 @@ class CallableTool:
             metrics=result.metrics,
         )
 
-    async def _run(self, function: Callable[[], Any]) -> Any:
-        timeout = DEFAULT_TIMEOUT if self.timeout is None else self.timeout
+    async def _run(self, function: Callable[[], Any], fallback: float | None) -> Any:
+        timeout = self.timeout or fallback or DEFAULT_TIMEOUT
         if self._limit is None:
             return await invoke(function, timeout=timeout)
         async with self._limit:
