@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
-from agentfly_core.rollout.clock import Deadline
+from agentfly_core.rollout.clock import Clock, Deadline
 from agentfly_core.rollout.environments import RecordingEnvironment
 from agentfly_core.rollout.record import Record
 from agentfly_core.rollout.scope import contained, describe
@@ -87,10 +87,10 @@ class Chain:
 
     async def _play(self, environment: RecordingEnvironment | None) -> Trajectory:
         """All turns. The clock starts here: waiting for an environment is no fault of the chain."""
-        turns = Turns(self._setup, self._record, self._scope, environment)
-        setup = self._setup
-        late = (ChainStatus.TIMEOUT, f"the chain took longer than {setup.chain_timeout:g} s")
-        deadline = Deadline(setup.clock, setup.chain_timeout, lambda: self.end(*late))
+        clock, seconds = Clock(self._setup.clock.now), self._setup.chain_timeout
+        turns = Turns(self._setup, self._record, clock, self._scope, environment)
+        late = (ChainStatus.TIMEOUT, f"the chain took longer than {seconds:g} s")
+        deadline = Deadline(clock, seconds, lambda: self.end(*late))
         error: str | None = None
         try:
             status = await turns.play()

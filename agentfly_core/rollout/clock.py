@@ -12,9 +12,14 @@ SMALLEST_WAIT = 0.05
 
 
 class Clock:
-    """Seconds spent unpaused. Read and switched from any thread."""
+    """Seconds spent unpaused. Read and switched from any thread.
 
-    def __init__(self) -> None:
+    Args:
+        source: seconds that only grow; the ``now`` of another clock makes this one stand still with that one, too.
+    """
+
+    def __init__(self, source: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
         self._lock = threading.Lock()
         self._paused_at: float | None = None
         self._paused_for = 0.0
@@ -27,20 +32,20 @@ class Clock:
     def now(self) -> float:
         """Unpaused seconds since some fixed moment."""
         with self._lock:
-            at = time.monotonic() if self._paused_at is None else self._paused_at
+            at = self._source() if self._paused_at is None else self._paused_at
             return at - self._paused_for
 
     def pause(self) -> None:
         """Stand still; doing so twice does nothing."""
         with self._lock:
             if self._paused_at is None:
-                self._paused_at = time.monotonic()
+                self._paused_at = self._source()
 
     def resume(self) -> None:
         """Go on; doing so twice does nothing."""
         with self._lock:
             if self._paused_at is not None:
-                self._paused_for += time.monotonic() - self._paused_at
+                self._paused_for += self._source() - self._paused_at
                 self._paused_at = None
 
 

@@ -211,8 +211,10 @@ class Engine:
         with self._lock:
             first, self._over = not self._over, self._over or "the engine is closed"
         if first:
-            self._thread.submit(self._scheduler.shut_down("the engine was closed")).result()
+            self._thread.wait_for(self._scheduler.shut_down("the engine was closed"))
             self._thread.stop()
+        else:
+            self._thread.join()
 
     def __enter__(self) -> Engine:
         return self

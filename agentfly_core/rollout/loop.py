@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,13 +17,16 @@ logger = logging.getLogger(__name__)
 HELPER_THREADS = 32
 """Threads for long encodings and whatever else is handed to the loop's default executor."""
 
+LOOK_SECONDS = 0.5
+"""How often ``wait_for`` looks whether the loop is still alive."""
+
 
 class LoopThread:
     """Runs an event loop on a daemon thread until ``stop``.
 
     Args:
-        died: called on the thread when the loop has ended, in whichever way, before it refuses further calls; with
-            the error, if there was one.
+        died: called on the thread when the loop has been stopped or has died, with the error if there was one.
+            Afterwards what is left on the loop is cancelled.
     """
 
     def __init__(self, name: str, died: Callable[[BaseException | None], None]) -> None:
@@ -51,11 +55,21 @@ class LoopThread:
         """Run it on the loop."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
+    def wait_for(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run it on the loop, and wait until it or the loop has ended."""
+        future = self.submit(work)
+        while not future.done() and self._thread.is_alive():
+            wait((future,), timeout=LOOK_SECONDS)
+
     def stop(self) -> None:
         """End the loop and its thread; returns when they have ended."""
         self._stopping = True
-        if not self.loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # it is closed already
             self.loop.call_soon_threadsafe(self.loop.stop)
+        self.join()
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
         self._thread.join()
 
     def _main(self) -> None:
@@ -64,13 +78,14 @@ class LoopThread:
             asyncio.set_event_loop(self.loop)
             while not self._stopping:
                 self._run()
-            self._wind_up()
         except BaseException as raised:
             error = raised
             logger.exception("the event loop of %s died", self._thread.name)
+        try:
+            self._died(error)
+            self._wind_up()
         finally:
             self._executor.shutdown(wait=False, cancel_futures=True)
-            self._died(error)
             self.loop.close()
 
     def _run(self) -> None:

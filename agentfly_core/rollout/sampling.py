@@ -27,7 +27,7 @@ class DirectSampler:
         self._clock = clock
         self._held: list[asyncio.Future[None]] = []
 
-    async def generate(self, request: GenerationRequest, order: ChainOrder) -> Generation:
+    async def generate(self, request: GenerationRequest, order: ChainOrder, clock: Clock) -> Generation:
         """Sample now."""
         while self._clock.paused:
             held: asyncio.Future[None] = asyncio.get_running_loop().create_future()

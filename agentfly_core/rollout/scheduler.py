@@ -78,8 +78,8 @@ class Scheduler:
     def _admit(self) -> None:
         while self._ready and self._waiting and len(self._running) < self._max:
             job = self._waiting.popleft()
-            if job.future.cancelled():
-                continue
+            if job.future.done():
+                continue  # cancelled, or given up
             chain = Chain(self._setup, job)
             task = chain.start()
             self._running[job] = (chain, task)

@@ -36,7 +36,7 @@ class Setup:
     """The parts and limits of an engine, as a chain needs them.
 
     Attributes:
-        generate: samples a turn: directly, on the backend's loop, or in a wave.
+        generate: samples a turn of the chain with this place and clock: directly, on the backend's loop, or in a wave.
         limit: longest segment in tokens, prompt included; None where there is no limit.
         chain_timeout, reward_timeout: unpaused seconds.
         tool_timeout: seconds of a call, for tools that set no limit of their own.
@@ -44,7 +44,7 @@ class Setup:
 
     agent: Agent
     template: ChatTemplate
-    generate: Callable[[GenerationRequest, ChainOrder], Awaitable[Generation]]
+    generate: Callable[[GenerationRequest, ChainOrder, Clock], Awaitable[Generation]]
     tools: Mapping[str, Tool]
     schemas: Sequence[ToolSchema]
     reward: Reward | None

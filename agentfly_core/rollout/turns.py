@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agentfly_core.rollout.calls import run_calls
+from agentfly_core.rollout.clock import Clock
 from agentfly_core.rollout.environments import RecordingEnvironment, merge_tools
 from agentfly_core.rollout.record import Record, TurnRecord, images_of, text_length
 from agentfly_core.rollout.scope import contained
@@ -52,11 +53,17 @@ class Turns:
     """Plays a chain's turns into its record."""
 
     def __init__(
-        self, setup: Setup, record: Record, scope: AsyncExitStack, environment: RecordingEnvironment | None
+        self,
+        setup: Setup,
+        record: Record,
+        clock: Clock,
+        scope: AsyncExitStack,
+        environment: RecordingEnvironment | None,
     ) -> None:
         self._setup = setup
         self._record = record
         self._job = record.job
+        self._clock = clock
         self._scope = scope
         self._environment = environment
         self._tools = setup.tools
@@ -124,7 +131,7 @@ class Turns:
             chain_key=(job.group, job.chain_index, job.number),
         )
         started = time.perf_counter()
-        generation = await setup.generate(request, job.order)
+        generation = await setup.generate(request, job.order, self._clock)
         if len(generation.token_ids) > room:
             raise ChainEnded(
                 ChainStatus.ABORTED, f"the backend sampled {len(generation.token_ids)} tokens where {room} were asked"

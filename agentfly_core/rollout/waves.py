@@ -19,6 +19,7 @@ ChainOrder: TypeAlias = tuple[str, str, int, int]
 @dataclass(slots=True, eq=False)
 class _Waiting:
     order: ChainOrder
+    clock: Clock
     request: GenerationRequest
     answer: asyncio.Future[Generation] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -39,14 +40,16 @@ class WaveBarrier:
         self._waiting: list[_Waiting] = []
         self._wave: asyncio.Task[None] | None = None
 
-    async def generate(self, request: GenerationRequest, order: ChainOrder) -> Generation:
-        """Sample in the next wave."""
-        waiting = _Waiting(order, request)
+    async def generate(self, request: GenerationRequest, order: ChainOrder, clock: Clock) -> Generation:
+        """Sample in the next wave. The chain's clock stands still until then: how slow others are is not its fault."""
+        waiting = _Waiting(order, clock, request)
+        clock.pause()
         self._waiting.append(waiting)
         self.look()
         try:
             return await waiting.answer
         finally:
+            clock.resume()
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
 
@@ -55,6 +58,8 @@ class WaveBarrier:
         if self._wave is None and self._waiting and not self._clock.paused and len(self._waiting) >= self.running:
             self._waiting.sort(key=lambda w: w.order)
             wave, self._waiting = self._waiting, []
+            for waiting in wave:
+                waiting.clock.resume()
             self._wave = asyncio.ensure_future(self._fire(wave))
 
     async def _fire(self, wave: list[_Waiting]) -> None:
