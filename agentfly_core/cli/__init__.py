@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
             command: click.Command = importlib.import_module(f"{__name__}.{cmd_name}").command
             return command
         entries = plugin_commands().get(cmd_name, [])
-        return _load(cmd_name, entries) if entries else None
+        return load_command(cmd_name, entries) if entries else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -87,7 +87,12 @@ def plugin_commands() -> dict[str, list[importlib.metadata.EntryPoint]]:
     return found
 
 
-def _load(name: str, entries: list[importlib.metadata.EntryPoint]) -> click.Command:
+def load_command(name: str, entries: list[importlib.metadata.EntryPoint]) -> click.Command:
+    """The command that one plugin offers under this name.
+
+    Raises:
+        UsageError: two plugins do, or it cannot be imported, or is no click command.
+    """
     if len(entries) > 1:
         raise UsageError(f"the command {name!r} is offered by {' and by '.join(map(_distribution, entries))}")
     entry = entries[0]

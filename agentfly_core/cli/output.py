@@ -22,6 +22,12 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
+def plugin_option(function: F) -> F:
+    """Add ``--plugin FILE``, repeatable, passed on as ``plugin``."""
+    text = "Also load this Python file or module (repeatable)."
+    return click.option("--plugin", "plugin", multiple=True, metavar="FILE", help=text)(function)
+
+
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, columns: Sequence[str] | None = None) -> None:
     """Print rows as a table of ``columns`` (all of the first row's if None), or whole as a JSON array."""
     if as_json:
@@ -45,8 +51,14 @@ def show_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
-def load_plugins() -> Plugins:
-    """All plugins; each that failed is one line on stderr. Hand them to ``load_recipe(..., plugins=...)``."""
+def load_plugins(paths: Sequence[str] = ()) -> Plugins:
+    """All plugins, and users' own files; each plugin that failed is one line on stderr.
+
+    Hand them to ``load_recipe(..., plugins=...)``.
+
+    Raises:
+        UsageError: one of ``paths`` cannot be loaded.
+    """
     from agentfly_core.plugins import Plugins
 
     plugins = Plugins.load(warn=False)
@@ -54,6 +66,8 @@ def load_plugins() -> Plugins:
         if record.state in ("failed", "incompatible"):
             text = f"plugin {record.name!r} ({record.distribution}) {record.state}: {record.error}"
             click.echo(f"warning: {text} (agentfly plugins list -v)", err=True)
+    for path in paths:
+        plugins.load_path(path)
     return plugins
 
 

@@ -1,0 +1,85 @@
+"""What ``agentfly plugins doctor`` examines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from agentfly_core.cli import COMMANDS, load_command, plugin_commands
+from agentfly_core.plugins import PluginRecord, Plugins
+from agentfly_core.registry import KINDS
+from agentfly_core.types.errors import AgentFlyError
+
+HEAVY = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "ray", "vllm", "deepspeed", "sympy", "pandas")
+"""Packages that a ``register_*`` hook must not import: every command would wait for them."""
+
+_PROBE = """
+import importlib.metadata, json, os, sys
+os.environ["AGENTFLY_LOAD_PLUGINS"] = sys.argv[1]
+os.environ.pop("AGENTFLY_DISABLE_PLUGINS", None)
+from agentfly_core.plugins import Plugins
+before = set(sys.modules)
+Plugins.load(warn=False)
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+Finding = dict[str, str]
+
+
+def examine(plugins: Plugins) -> list[Finding]:
+    """Everything that is wrong with the installed plugins and commands."""
+    findings = [_finding(record, problem) for record in plugins.records for problem in _problems(record)]
+    return findings + list(_clashes(plugins)) + list(_commands())
+
+
+def _problems(record: PluginRecord) -> Iterator[str]:
+    if record.state in ("failed", "incompatible"):
+        yield f"{record.state}: {record.error}"
+    if record.state != "loaded":
+        return
+    for registration in record.registrations:
+        try:
+            registration.resolve()
+        except AgentFlyError as error:
+            yield str(error)
+    if heavy := heavy_imports(record.name):
+        yield f"its register hooks import {', '.join(heavy)}: register an import path 'module:attribute' instead"
+
+
+def heavy_imports(name: str) -> list[str]:
+    """Heavy packages that loading the plugin imports, seen in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", _PROBE, name], capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        return [f"something that ends the interpreter (exit code {done.returncode})"]
+    loaded = json.loads(done.stdout.strip().splitlines()[-1])
+    return [package for package in HEAVY if package in loaded]
+
+
+def _clashes(plugins: Plugins) -> Iterator[Finding]:
+    for kind in KINDS:
+        registrations = list(plugins.registry(kind))
+        for name in plugins.registry(kind).names():
+            same = [r for r in registrations if r.name == name]
+            for r in same if len(same) > 1 else ():
+                others = ", ".join(o.qualified for o in same if o is not r)
+                problem = f"{kind} {name!r} is also registered as {others}: the short name cannot be used"
+                yield {"plugin": r.plugin, "distribution": r.distribution, "problem": problem}
+
+
+def _commands() -> Iterator[Finding]:
+    for name, entries in plugin_commands().items():
+        distribution = entries[0].dist.name if entries[0].dist else entries[0].value
+        where = {"plugin": name, "distribution": distribution}
+        if name in COMMANDS:
+            yield {**where, "problem": f"its command {name!r} is hidden by the core's own"}
+            continue
+        try:
+            load_command(name, entries)
+        except AgentFlyError as error:
+            yield {**where, "problem": str(error)}
+
+
+def _finding(record: PluginRecord, problem: str) -> Finding:
+    return {"plugin": record.name, "distribution": record.distribution, "problem": problem}
