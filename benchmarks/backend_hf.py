@@ -2,9 +2,10 @@
 
     python benchmarks/backend_hf.py
 
-Both sample 30 tokens for each of 24 prompts x 8 chains, twice: the second turn continues the first with 12 tokens of
-an observation. ``generate`` gets left-padded batches and prefills the second turn anew, as it has no notion of a chain.
-The runs of both are interleaved; the median of 5 is printed.
+Both sample 24 prompts x 8 chains, twice: the second turn continues the first with 12 tokens of an observation. A turn
+ends at one of 24 stop ids (after 25 tokens on average) or at 60 tokens. ``generate`` gets left-padded batches and
+prefills the second turn anew, as it has no notion of a chain. The runs of both are interleaved; the median of 5 is
+printed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from agentfly_core.backends.hf import HFBackend
 from agentfly_core.types import GenerationRequest, SamplingParams
 
-VOCABULARY, NEW, OBSERVATION = 700, 30, 12
+VOCABULARY, NEW, OBSERVATION = 700, 60, 12
+STOP = tuple(range(5, 700, 29))
 
 
 def tiny_model() -> Qwen2ForCausalLM:
@@ -52,11 +54,15 @@ def observation(chain: int) -> list[int]:
     return [(31 * chain + 7 * i) % VOCABULARY for i in range(OBSERVATION)]
 
 
+def up_to_stop(ids: list[int]) -> list[int]:
+    return ids[: next((i + 1 for i, token in enumerate(ids) if token in STOP), len(ids))]
+
+
 def run_backend(backend: HFBackend, prompts: list[list[int]]) -> int:
     async def chain(number: int) -> int:
         ids, sampled = prompts[number], 0
         for turn in range(2):
-            sampling = SamplingParams(max_tokens=NEW, seed=2 * number + turn)
+            sampling = SamplingParams(max_tokens=NEW, stop_token_ids=STOP, seed=2 * number + turn)
             got = await backend.generate(GenerationRequest(ids, sampling, chain_key=("bench", number, 0)))
             ids = [*ids, *got.token_ids, *observation(number)]
             sampled += len(got.token_ids)
@@ -76,9 +82,16 @@ def run_generate(model: Qwen2ForCausalLM, prompts: list[list[int]]) -> int:
         ids = torch.tensor([[0] * (longest - len(text)) + text for text in texts])
         mask = torch.tensor([[0] * (longest - len(text)) + [1] * len(text) for text in texts])
         out = model.generate(
-            ids, attention_mask=mask, max_new_tokens=NEW, do_sample=True, top_k=0, top_p=1.0, pad_token_id=0
+            ids,
+            attention_mask=mask,
+            max_new_tokens=NEW,
+            do_sample=True,
+            top_k=0,
+            top_p=1.0,
+            pad_token_id=0,
+            eos_token_id=list(STOP),
         )
-        new = out[:, longest:].tolist()
+        new = [up_to_stop(row) for row in out[:, longest:].tolist()]
         sampled += sum(map(len, new))
         texts = [[*text, *got, *observation(i)] for i, (text, got) in enumerate(zip(texts, new, strict=True))]
     return sampled
@@ -112,7 +125,7 @@ def main() -> None:
     for _ in range(options.repeat):
         for name, work in contenders.items():
             results[name].append(measure(work))
-    print(f"{options.prompts} prompts x {options.chains} chains, 2 turns of {NEW} tokens, {options.threads} thread(s)")
+    print(f"{options.prompts} prompts x {options.chains} chains, 2 turns, {options.threads} thread(s)")
     print(f"{'':24}{'tokens / CPU-s':>16}{'wall s':>10}")
     for name, runs in results.items():
         rate, wall = (statistics.median(column) for column in zip(*runs, strict=True))

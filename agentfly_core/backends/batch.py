@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentfly_core.backends.outbox import Outbox
 from agentfly_core.backends.runner import ModelRunner
 from agentfly_core.backends.sampling import SamplingPlan, sample
 from agentfly_core.backends.slots import Row, Slots
@@ -30,6 +31,7 @@ class Batch:
         self._slots = slots
         self._cache = slots.cache
         self._plan: SamplingPlan | None = None
+        self.outbox = Outbox()
         self.version = 0
 
     def live(self) -> list[Row]:
@@ -140,9 +142,9 @@ class Batch:
     def _finish(self, row: Row, reason: FinishReason) -> None:
         self._plan = None
         self._slots.finish(row)
-        if row.future.set_running_or_notify_cancel():
-            sampled = tuple(row.ids[len(row.request.prompt_ids) :])
-            row.future.set_result(Generation(sampled, tuple(row.logprobs), reason, self.version, self.version))
+        sampled = tuple(row.ids[len(row.request.prompt_ids) :])
+        generation = Generation(sampled, tuple(row.logprobs), reason, self.version, self.version)
+        self.outbox.put(row.future, generation)
 
     def _fail_not_finite(self, row: Row) -> None:
         self._cache.erase(row.slot)
@@ -158,13 +160,12 @@ class Batch:
         """Give the row up with this error."""
         self._plan = None
         self._slots.free(row)
-        if row.future.set_running_or_notify_cancel():
-            row.future.set_exception(error)
+        self.outbox.put(row.future, error)
 
-    def drop_cancelled(self) -> None:
+    def drop_abandoned(self) -> None:
         """Free the rows whose callers have gone."""
         for row in self.live():
-            if row.future.cancelled():
+            if row.abandoned:
                 self._plan = None
                 self._slots.free(row)
 

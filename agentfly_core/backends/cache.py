@@ -71,8 +71,9 @@ class SlotCache(Cache):
         """Copy the first ``length`` slots of rows; all are read before any is written."""
         read, write = (torch.tensor(list(x), device=self._device) for x in (source, target))
         for buffer in self._buffers.values():
-            window = buffer[:, :, :, :length]
-            window.index_copy_(1, write, window.index_select(1, read))
+            for layer in buffer:  # one by one: fresh memory for a copy of all layers would cost more than the copy
+                window = layer[:, :, :length]
+                window.index_copy_(0, write, window.index_select(0, read))
 
     def erase(self, row: int) -> None:
         """Zero a row that holds numbers that are not finite."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ from agentfly_core.types import Generation, GenerationRequest, MissingDependency
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
+
+    from agentfly_core.backends.slots import Row
 
 CPU_CACHE_GIB = 4.0
 GPU_CACHE_SHARE = 0.6
@@ -107,7 +108,7 @@ class HFBackend:
         """
         row = self._row(request)
         self._worker.submit(row)
-        return await asyncio.wrap_future(row.future)
+        return (await _outcomes([row]))[0]
 
     async def generate_wave(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Sample all in one batch, in this order, which nothing else joins; more than ``max_batch``, or than the cache
@@ -125,7 +126,7 @@ class HFBackend:
         if not rows:
             return []
         self._worker.submit(Wave(rows))
-        return list(await asyncio.gather(*(asyncio.wrap_future(row.future) for row in rows)))
+        return await _outcomes(rows)
 
     async def update_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy new weights in, once the requests that came before have been sampled to their end with the old ones;
@@ -139,15 +140,19 @@ class HFBackend:
         """
         from agentfly_core.backends.worker import Update
 
-        update = Update(weights, version)
+        update = Update(weights, version, asyncio.get_running_loop().create_future())
         self._worker.submit(update)
-        await asyncio.wrap_future(update.future)
+        try:
+            await update.future
+        except asyncio.CancelledError:
+            update.abandoned = True
+            raise
 
     async def close(self) -> None:
         """End the thread and free the cache; unfinished requests fail. May be called again."""
         await asyncio.to_thread(self._stop)
 
-    def _row(self, request: GenerationRequest) -> Any:
+    def _row(self, request: GenerationRequest) -> Row:
         from agentfly_core.backends.sampling import UniformStream
         from agentfly_core.backends.slots import Row
 
@@ -160,8 +165,18 @@ class HFBackend:
             raise UsageError(
                 f"prompt id {wrong} is outside the model's vocabulary of {self._vocabulary}; tokenizer and model differ"
             )
-        future: Future[Generation] = Future()
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         return Row(request, future, UniformStream(request.sampling.seed))
+
+
+async def _outcomes(rows: list[Row]) -> list[Generation]:
+    """Wait for all; if one fails or the caller is cancelled, none of them is wanted any more."""
+    try:
+        return list(await asyncio.gather(*(row.future for row in rows)))
+    except BaseException:
+        for row in rows:
+            row.abandoned = True
+        raise
 
 
 def _limit(asked: int | None, possible: int | None) -> int | None:

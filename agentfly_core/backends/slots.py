@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,15 +22,17 @@ class Row:
         ids: prompt and sampled ids.
         cached: how many of them the cache holds; after each step all but the last.
         live: still sampling.
+        abandoned: set by the caller's side when it no longer waits.
     """
 
     request: GenerationRequest
-    future: Future[Generation]
+    future: asyncio.Future[Generation]
     uniforms: UniformStream
     ids: list[int] = field(init=False)
     logprobs: list[float] = field(default_factory=list)
     cached: int = 0
     live: bool = True
+    abandoned: bool = False
     slot: int = -1
 
     def __post_init__(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -31,10 +31,16 @@ class Update:
 
     weights: Mapping[str, Tensor]
     version: int
-    future: Future[None] = field(default_factory=Future)
+    future: asyncio.Future[None]
+    abandoned: bool = False
 
 
 Item: TypeAlias = "Row | Wave | Update"
+
+JOIN_SHARE = 0.125
+JOIN_STEPS = 4
+"""A prefill costs a pass of its own, so rows join a running batch together: once they are this share of it, or have
+waited for so many steps."""
 
 
 class Worker:
@@ -51,6 +57,7 @@ class Worker:
         self._queue: deque[Item] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._waited = 0
         self._thread = threading.Thread(target=self._run, name="agentfly-hf-backend", daemon=True)
         self._thread.start()
 
@@ -79,7 +86,7 @@ class Worker:
             torch.set_num_threads(self._threads)
         try:
             while self._wait():
-                self._batch.drop_cancelled()
+                self._batch.drop_abandoned()
                 if not self._batch.live():
                     self._run_exclusive()
                 self._admit()
@@ -108,16 +115,16 @@ class Worker:
             return None
 
     def _apply(self, update: Update) -> None:
-        if not update.future.set_running_or_notify_cancel():
+        if update.abandoned:
             return
         try:
             copy_weights(self._model, update.weights)
+            self._slots.clear()
+            self._batch.version = update.version
+            self._batch.outbox.put(update.future, None)
         except Exception as error:
-            update.future.set_exception(error)
-            return
-        self._slots.clear()
-        self._batch.version = update.version
-        update.future.set_result(None)
+            self._batch.outbox.put(update.future, error)
+        self._batch.outbox.flush()
 
     def _run_wave(self, wave: Wave) -> None:
         """Run a wave, in consecutive batches if it is larger than a batch may be.
@@ -131,13 +138,18 @@ class Worker:
         while rest and not self._closing:
             self._admit_rows(self._take_fitting(rest))
             while self._batch.live() and not self._closing:
-                self._batch.drop_cancelled()
+                self._batch.drop_abandoned()
                 self._step()
         for row in rest:
             self._batch.fail(row, _closed())
 
     def _admit(self) -> None:
         with self._changed:
+            waiting = len(self._queue)
+            if 0 < waiting < JOIN_SHARE * len(self._batch.live()) and self._waited < JOIN_STEPS:
+                self._waited += 1
+                return
+            self._waited = 0
             rows = self._take_fitting(self._queue)
         if rows:
             self._admit_rows(rows)
@@ -153,7 +165,7 @@ class Worker:
             if count > 1 and (count > self._max_batch or not self._slots.fits(count, longest)):
                 break
             queue.popleft()
-            if not row.future.cancelled():
+            if not row.abandoned:
                 taken.append(row)
         return taken
 
@@ -172,6 +184,7 @@ class Worker:
             for row in rows:
                 if row.live:
                     self._batch.fail(row, _explained(error, len(rows)))
+        self._batch.outbox.flush()
 
     def _abandon(self) -> None:
         with self._changed:
@@ -184,10 +197,11 @@ class Worker:
                 rows.append(item)
             elif isinstance(item, Wave):
                 rows.extend(item.rows)
-            elif item.future.set_running_or_notify_cancel():
-                item.future.set_exception(_closed())
+            else:
+                self._batch.outbox.put(item.future, _closed())
         for row in rows:
             self._batch.fail(row, _closed())
+        self._batch.outbox.flush()
         self._slots.clear()
 
 
