@@ -44,7 +44,8 @@ class Engine:
     """Implements ``types.RolloutEngine``. Long-lived; callable from any thread. The caller owns backend and resources.
 
     Args:
-        sampling: of every turn; ``max_tokens`` limits one turn. Empty ``stop_token_ids`` are the template's.
+        sampling: of every turn; ``max_tokens`` limits one turn. Empty ``stop_token_ids`` are the template's; a ``seed``
+            takes the place of the engine's. A turn's seed is derived from it, the group, task, chain and turn.
         max_turns: turns a chain may take.
         max_tokens: longest segment, prompt included; None leaves the backend's ``max_model_len``.
         environment: what each chain leases from ``resources``.

@@ -221,3 +221,29 @@ def test_cancelling_a_future_gives_the_environment_back(kit: Any, held: Held) ->
         for future in futures:
             assert future.cancel()
         kit.wait_until(lambda: held.granted() == 0)
+
+
+def test_a_world_in_a_worker_process(kit: Any) -> None:
+    """The static tool runs here and steps there; the instance's tool runs there."""
+    from agentfly_core.resources.worker import WorkerProvider
+
+    coordinator = InProcessCoordinator({"worker": 1})
+    manager = ResourceManager(coordinator, {"worker": WorkerProvider()})
+    right = '!walk {"direction": "right"}'
+
+    def play(world: str, *turns: str) -> Any:
+        target = ResourceSpec.make("worker", f"{WORLDS}:{world}")
+        options = {"reward": None, "environment": target, "resources": manager}
+        with kit.engine(kit.scripted(*turns), **options) as engine:
+            return engine.submit(kit.task(), 0, "g").result(60)
+
+    try:
+        trajectory = play("ToolCorridor", right, f"{right}\n{right}")
+        assert (trajectory.status, trajectory.reward) == (ChainStatus.COMPLETED, 1.5)
+        assert [turn.anchor for turn in trajectory.turns] == ["cell0", "cell1"]
+        trajectory = play("OwnToolCorridor", "!where {}", "bye")
+        assert trajectory.turns[0].outcomes[0].content == "in cell 0"
+        trajectory = play("ToolCorridor", '!walk {"direction": "explode"}')
+        assert trajectory.status is ChainStatus.ENVIRONMENT_ERROR
+    finally:
+        asyncio.run(manager.close())
