@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentfly_core.templates.messages import to_json
 from agentfly_core.types.errors import MissingDependency, UsageError
 
 
@@ -75,8 +74,7 @@ class Reference:
 def _tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    if not ensure_ascii and indent is None and separators is None and not sort_keys:
-        return to_json(value)
+    """Hugging Face's filter; Jinja's own escapes HTML and sorts keys."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
