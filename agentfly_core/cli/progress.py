@@ -49,6 +49,7 @@ class Progress:
         self._recent: deque[tuple[int, Mapping[str, float], float]] = deque(maxlen=_ROWS)
         self._began = self._step_began = time.monotonic()
         self._taken = 0
+        self._evaluated: list[str] = []
         self._seconds = 0.0
         self._chains = 0
         self._split: Split = "train"
@@ -66,25 +67,34 @@ class Progress:
 
     @hookimpl
     def update_finished(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add a line to the table; an evaluation before the first step has none."""
+        """Add a line to the table, and one for an evaluation; step 0 is only the evaluation before the first."""
         now = time.monotonic()
         with self._lock:
-            if not step:
-                self._step_began, self._chains = now, 0
-                return
-            self._seconds += now - self._step_began
-            self._taken += 1
+            if step:
+                self._seconds += now - self._step_began
+                self._taken += 1
+                self._recent.append((step, dict(metrics), self.seconds_left))
             self.step, self._step_began, self._chains = step, now, 0
-            self._recent.append((step, dict(metrics), self.seconds_left))
-        self.line()
+            evaluated = _evaluation(step, metrics)
+            self._evaluated += [evaluated] if evaluated else []
+        if step:
+            self.say(self.step_line())
+        if evaluated:
+            self.say(evaluated)
 
     @property
     def seconds_left(self) -> float:
         """Until the last step, at the mean pace so far; NaN before the first."""
         return self._seconds / self._taken * (self.steps - self.step) if self._taken else math.nan
 
-    def line(self) -> None:
-        """Called after each step; a live table redraws itself."""
+    def say(self, line: str) -> None:
+        """Called with each new line; a live table redraws itself."""
+
+    def step_line(self) -> str:
+        """The last step in one line."""
+        step, metrics, left = self._recent[-1]
+        cells = "  ".join(f"{heading} {_cell(metrics, name)}" for heading, name in self.columns.items())
+        return f"step {step}/{self.steps}  {cells}  time left {duration(left)}"
 
     def table(self) -> Group:
         """The last steps and what is being done now."""
@@ -103,16 +113,15 @@ class Progress:
             doing = "evaluating" if self._split == "eval" else f"step {min(self.step + 1, self.steps)} of {self.steps}"
             chains = f", {self._chains} chains finished" if self._chains else ""
             running = f"{doing}{chains}, {duration(time.monotonic() - self._began)} since the start"
-        return Group(table, Text(running, style="dim"))
+            evaluated = [Text(line) for line in self._evaluated[-3:]]
+        return Group(*evaluated, table, Text(running, style="dim"))
 
 
 class _Lines(Progress):
     """One line a step on stderr."""
 
-    def line(self) -> None:
-        step, metrics, left = self._recent[-1]
-        cells = "  ".join(f"{heading} {_cell(metrics, name)}" for heading, name in self.columns.items())
-        print(f"step {step}/{self.steps}  {cells}  time left {duration(left)}", file=sys.stderr, flush=True)
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -145,6 +154,13 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _evaluation(step: int, metrics: Mapping[str, float]) -> str:
+    found = [
+        f"{n.split('/')[1]} {_cell(metrics, n)}" for n in metrics if n.startswith("eval/") and n.endswith("/success")
+    ]
+    return f"held-out success after step {step}: {', '.join(found)}" if found else ""
 
 
 def _cell(metrics: Mapping[str, Any], name: str) -> str:

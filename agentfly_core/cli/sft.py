@@ -54,6 +54,7 @@ def train(loaded: LoadedRecipe, folder: RunFolder) -> Path:
     assert loaded.recipe.sft is not None
     message = "stopping after this step, the model is written; once more to stop at once"
     with (
+        folder.recording_failure(),
         stop_on_signal(lambda: folder.update_status("stopped"), message) as stop,
         progress(loaded.plugins, loaded.recipe.sft.steps, columns=SFT_COLUMNS),
     ):

@@ -51,6 +51,7 @@ def train(loaded: LoadedRecipe, folder: RunFolder, learner: Learner, *, resume: 
     latest = folder.checkpoints.latest() if resume else None
     message = "stopping after this step; once more to stop at once (the step is lost)"
     with (
+        folder.recording_failure(),
         stop_on_signal(lambda: folder.update_status("stopped"), message) as stop,
         progress(loaded.plugins, loaded.recipe.train.steps, latest[0] if latest else 0),
     ):

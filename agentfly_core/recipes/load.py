@@ -103,9 +103,11 @@ class LoadedRecipe:
             ("algorithms", recipe.algorithm),
             ("backends", recipe.rollout.backend),
             ("learners", recipe.learner),
-            *(("trackers", tracker) for tracker in recipe.run.trackers),
         ):
             self.plugins.registry(kind).find(section.name)
+        for tracker in recipe.run.trackers:
+            factory = self.plugins.registry("trackers").get(tracker.name)
+            check_options(f"tracker {tracker.name!r}", factory, tracker.options, supplied=("folder",))
         self._data.check(self._wanted)
 
     def check_training(self) -> Learner:

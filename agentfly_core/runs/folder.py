@@ -13,12 +13,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from os import getpid
@@ -128,6 +129,16 @@ class RunFolder:
                 error=error,
             )
         )
+
+    @contextlib.contextmanager
+    def recording_failure(self) -> Iterator[None]:
+        """Whatever the block raises is written into the status, unless that already says how the run ended."""
+        try:
+            yield
+        except BaseException as error:
+            if self.status().state == "running":
+                self.update_status("failed", error=" ".join(f"{type(error).__name__}: {error}".split()))
+            raise
 
     def write_model(self, write: Callable[[Path], None]) -> None:
         """Let ``write`` fill an empty folder with the final weights and put it at ``model_path``."""

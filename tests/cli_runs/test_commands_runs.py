@@ -95,7 +95,12 @@ def test_train_shows_its_steps_and_leaves_a_run(agentfly: Run, workspace: Path) 
     folder = only_run(workspace)
     lines = result.stderr.splitlines()
     assert lines[0] == f"run folder: {folder.path}"
-    assert [line.partition("  ")[0] for line in lines[1:]] == ["step 1/3", "step 2/3", "step 3/3"]
+    assert [line.partition("  ")[0] for line in lines[1:]] == [
+        "step 1/3",
+        "step 2/3",
+        "step 3/3",
+        "held-out success after step 3: sampled 0.900",
+    ]
     assert "reward 0.100  success 0.500  calls/chain 1.000  tokens/s -  time left 0:0" in lines[1]
     assert "sampled" in result.stdout
     assert result.stdout.splitlines()[-1] == f"run folder: runs/{folder.path.name}"

@@ -34,12 +34,15 @@ def test_the_table_follows_the_run() -> None:
     progress.trajectory_finished(chain("eval"))
     progress.trajectory_finished(chain("eval"))
     assert shown(progress)[-1].startswith("evaluating, 2 chains finished, 0:0")
-    progress.update_finished(0, {"eval/sampled/success": 0.1})
+    progress.update_finished(0, {"eval/sampled/success": 0.1, "eval/greedy/success": 0.05, "eval/sampled/reward": 0.3})
+    held_out = "held-out success after step 0: sampled 0.100, greedy 0.050"
+    assert shown(progress)[0] == held_out
     progress.trajectory_finished(chain("train"))
     assert shown(progress)[-1].startswith("step 1 of 20, 1 chains finished")
     for step in range(1, 15):
         progress.update_finished(step, {"reward/mean": step / 100, "rollout/tokens_per_second": 1234.5})
-    lines = shown(progress)
+    first, *lines = shown(progress)
+    assert first == held_out
     assert lines[0].split() == ["step", "reward", "success", "calls/chain", "tokens/s", "time", "left"]
     assert [line.split()[0] for line in lines[1:-1]] == [f"{step}/20" for step in range(3, 15)]
     assert lines[-2].split()[:5] == ["14/20", "0.140", "-", "-", "1234"]

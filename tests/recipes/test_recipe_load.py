@@ -67,6 +67,7 @@ def test_a_good_recipe(basic: dict[str, Any], write_recipe: Write, plugins: Plug
         ("learner", "openrlhf", r"pip install agentfly-plugin-learner-openrlhf"),
         ("rollout.backend", "hff", r"unknown backend 'hff'; did you mean 'hf'"),
         ("run.trackers", ["tensorbord"], r"unknown tracker 'tensorbord'; did you mean 'tensorboard'"),
+        ("run.trackers", [{"name": "tensorboard", "options": {"flush": 1}}], "unknown option of tracker"),
         ("environment", "count", r"unknown environment 'count'; did you mean 'counter'"),
         ("environment", {"name": "counter", "options": {"stat": 1}}, r"unknown option of environment 'counter' 'stat'"),
         ("plugins", ["demo_parts.py", "other.py"], r"other\.py does not exist \(named in the recipe's `plugins`\)"),

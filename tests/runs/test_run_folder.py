@@ -56,6 +56,17 @@ def test_update_status_keeps_what_it_is_not_told(tmp_path: Path) -> None:
     assert (folder.status().state, folder.status().step, folder.status().error) == ("failed", 4, "boom")
 
 
+def test_a_failure_is_recorded_unless_the_end_is_known(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "demo", RECIPE)
+    with pytest.raises(ValueError, match="two"), folder.recording_failure():
+        raise ValueError("two\nlines")
+    assert (folder.status().state, folder.status().error) == ("failed", "ValueError: two lines")
+    folder.update_status("stopped")
+    with pytest.raises(KeyboardInterrupt), folder.recording_failure():
+        raise KeyboardInterrupt
+    assert folder.status().state == "stopped"
+
+
 def test_a_run_whose_process_is_gone_is_stale(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "demo", RECIPE)
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -145,6 +156,17 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     log.path.write_text('{"step": 1}\nnonsense\n{"step": 2}\n')
     with pytest.raises(UsageError, match=r"metrics\.jsonl:2: not JSON"):
         log.read()
+
+
+def test_weights_are_the_final_ones_or_the_latest_checkpoint(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "demo", RECIPE)
+    with pytest.raises(UsageError, match="has no weights"):
+        folder.weights()
+    folder.checkpoints.save(3, lambda path: (path / "w").touch())
+    assert folder.weights() == folder.path / "checkpoints" / "step-000003"
+    folder.write_model(lambda path: (path / "final").touch())
+    assert folder.weights() == folder.path / "model"
+    assert (folder.path / "model" / "final").exists()
 
 
 def test_rewind_drops_later_steps_everywhere(tmp_path: Path) -> None:

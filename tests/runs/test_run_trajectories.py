@@ -113,13 +113,13 @@ def simple(task: str = "t", split: str = "train", **fields: object) -> Trajector
 
 
 @given(trajectory=trajectories)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_row_round_trip(trajectory: Trajectory) -> None:
     assert from_row(to_row(3, trajectory)) == trajectory
 
 
 @given(batch=st.lists(trajectories, min_size=1, max_size=3))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_file_round_trip(batch: list[Trajectory], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("trajectories")
     writer = TrajectoryWriter(folder)
