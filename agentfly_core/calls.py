@@ -7,9 +7,9 @@ import contextvars
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeAlias
 
 from agentfly_core.types.errors import AgentFlyError
 
@@ -17,6 +17,8 @@ CLEAN_UP_SECONDS = 1.0
 """How long a cancelled asynchronous function may take to clean up before it is left behind."""
 
 MAX_THREADS = 256
+
+_Outcome: TypeAlias = "tuple[Any, BaseException | None]"
 
 
 class CallFailed(AgentFlyError):
@@ -84,9 +86,9 @@ async def invoke(function: Callable[[], Any], *, timeout: float | None) -> Any:
         CallTimedOut: the timeout (seconds) passed first.
     """
     if inspect.iscoroutinefunction(_plain(function)):
-        return await _bounded(function, timeout)
+        return await _bounded(_captured(function), timeout)
     async with _threads:
-        return await _bounded(lambda: _in_thread(function), timeout)
+        return await _bounded(_in_thread(function), timeout)
 
 
 def describe_error(error: BaseException) -> str:
@@ -104,9 +106,9 @@ def _plain(function: Any) -> Any:
     return function
 
 
-async def _bounded(function: Callable[[], Any], timeout: float | None) -> Any:
+async def _bounded(work: Coroutine[Any, Any, _Outcome], timeout: float | None) -> Any:
     """Run in a task of its own: its being cancelled from inside is then told from our being cancelled."""
-    task = asyncio.ensure_future(_captured(function))
+    task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=timeout)
     except asyncio.CancelledError:
@@ -123,7 +125,7 @@ async def _bounded(function: Callable[[], Any], timeout: float | None) -> Any:
     return value
 
 
-async def _captured(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+async def _captured(function: Callable[[], Any]) -> _Outcome:
     """The value or the exception as data: a task that raises ``SystemExit`` would take the loop down."""
     try:
         value = function()
@@ -141,8 +143,8 @@ async def _end(task: asyncio.Future[Any]) -> None:
     await asyncio.wait({task}, timeout=CLEAN_UP_SECONDS)
 
 
-async def _in_thread(function: Callable[[], Any]) -> Any:
-    future: Future[tuple[Any, BaseException | None]] = Future()
+async def _in_thread(function: Callable[[], Any]) -> _Outcome:
+    future: Future[_Outcome] = Future()
     context = contextvars.copy_context()
 
     def run() -> None:
@@ -154,6 +156,6 @@ async def _in_thread(function: Callable[[], Any]) -> Any:
     future.set_running_or_notify_cancel()
     threading.Thread(target=run, name="agentfly-call", daemon=True).start()
     value, error = await asyncio.wrap_future(future)
-    if error is not None:
-        raise error
-    return value
+    if error is None and inspect.isawaitable(value):  # a plain function around an asynchronous one
+        return await _captured(lambda: value)
+    return value, error

@@ -114,7 +114,10 @@ def _open_model(hint: Any) -> type[BaseModel]:
 def _field(parameter: inspect.Parameter, hint: Any, text: str | None) -> tuple[Any, Any]:
 
     default = ... if parameter.default is parameter.empty else parameter.default
-    return hint, Field(default, alias=parameter.name, description=text)
+    described: dict[str, Any] = (
+        {"description": text} if text else {}
+    )  # a None would hide the description of an Annotated type
+    return hint, Field(default, alias=parameter.name, **described)
 
 
 def _json_schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def _operands(node: ast.expr) -> list[ast.expr]:
         if node.func.id not in FUNCTIONS:
             raise CalculatorError(f"unknown function {node.func.id!r}; known: {', '.join(FUNCTIONS)}")
         return node.args
-    if isinstance(node, ast.Call):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Constant | ast.BinOp):
         raise CalculatorError("write a multiplication with *")
     if isinstance(node, ast.Tuple):
         raise CalculatorError("write numbers without thousands separators: 1000, not 1,000")
