@@ -65,7 +65,7 @@ def test_optional_union_literal_list_and_untyped():
     def f(
         a: int | None,
         b: Optional[str] = None,  # noqa: UP045
-        c: Union[int, str] = 1,
+        c: Union[int, str] = 1,  # noqa: UP007
         d: Literal["u", "v"] = "u",
         e: list = [],  # noqa: B006
         g=3,
