@@ -16,6 +16,7 @@ from typing import Any
 from agentfly_core.rollout.checking import check_limits, tools_by_name
 from agentfly_core.rollout.clock import Clock
 from agentfly_core.rollout.loop import LoopThread
+from agentfly_core.rollout.prompts import LastPrompt
 from agentfly_core.rollout.sampling import sampler_for
 from agentfly_core.rollout.scheduler import Scheduler, aborted
 from agentfly_core.rollout.setup import Job, Setup, list_schemas
@@ -117,6 +118,7 @@ class Engine:
             seed=seed,
             clock=self._clock,
             notify=self._notify,
+            last_prompt=LastPrompt(),
         )
         self._lock = threading.Lock()
         self._open: set[Job] = set()

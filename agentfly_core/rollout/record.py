@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,11 @@ from agentfly_core.rollout.setup import Job
 from agentfly_core.types import (
     AssistantTurn,
     ChainStatus,
-    Content,
     Generation,
     Message,
     ToolOutcome,
     Trajectory,
     Turn,
-    text_of,
 )
 
 
@@ -82,17 +80,6 @@ class Record:
             metrics=_means(outcome for record in self.turns for outcome in record.outcomes),
             error=error,
         )
-
-
-def images_of(messages: Sequence[Message]) -> list[Any]:
-    """The images of messages, in order."""
-    contents = (m["content"] for m in messages if not isinstance(m["content"], str))
-    return [part["image"] for content in contents for part in content if part["type"] == "image"]
-
-
-def text_length(contents: Iterable[Content]) -> int:
-    """Characters of all texts."""
-    return sum(len(content) if isinstance(content, str) else len(text_of(content)) for content in contents)
 
 
 def _means(outcomes: Iterable[ToolOutcome]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentfly_core.rollout.clock import Clock
+from agentfly_core.rollout.prompts import LastPrompt
 from agentfly_core.rollout.waves import ChainOrder
 from agentfly_core.types import (
     Agent,
@@ -58,6 +59,7 @@ class Setup:
     seed: int
     clock: Clock
     notify: Callable[..., None]
+    last_prompt: LastPrompt
 
     def context(
         self,

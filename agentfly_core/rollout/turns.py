@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from agentfly_core.rollout.calls import run_calls
 from agentfly_core.rollout.clock import Clock
+from agentfly_core.rollout.contents import images_of, text_length
 from agentfly_core.rollout.environments import RecordingEnvironment, merge_tools
-from agentfly_core.rollout.record import Record, TurnRecord, images_of, text_length
+from agentfly_core.rollout.record import Record, TurnRecord
 from agentfly_core.rollout.scope import contained
 from agentfly_core.rollout.setup import Setup, list_schemas
 from agentfly_core.types import (
@@ -103,9 +104,7 @@ class Turns:
             if self._tools != setup.tools:
                 self._schemas = list_schemas(setup.agent, self._tools.values())
         self._record.messages += setup.agent.start(self._job.task, first)
-        ids = await self._encode(
-            lambda: setup.template.encode_prompt(self._record.messages, self._schemas), self._record.messages
-        )
+        ids = await self._prompt()
         if not self._fits(len(ids)):
             raise ChainEnded(
                 ChainStatus.MAX_TOKENS,
@@ -113,6 +112,14 @@ class Turns:
                 "shorten it, or raise rollout.max_tokens (the model's own limit holds too)",
             )
         self._record.builder.open(ids, images_of(self._record.messages))
+
+    async def _prompt(self) -> list[int]:
+        messages, last = self._record.messages, self._setup.last_prompt
+        ids = last.find(messages, self._schemas)
+        if ids is None:
+            ids = await self._encode(lambda: self._setup.template.encode_prompt(messages, self._schemas), messages)
+            last.keep(messages, self._schemas, ids)
+        return ids
 
     async def _sample(self, index: int) -> TurnRecord:
         setup, job, builder = self._setup, self._job, self._record.builder

@@ -195,22 +195,25 @@ def test_a_hanging_step_times_out_and_the_world_is_replaced(held: Held, walk: Pl
     assert held.manager._idle == []
 
 
-def test_a_synchronous_world_blocks_nobody_else(kit: Any, held: Held) -> None:
+def test_a_synchronous_world_blocks_nobody_else(kit: Any) -> None:
+    held = Held(capacity=10)
     options = {"agent": TextActionAgent(), "reward": None, "environment": spec("Blocking")}
     with kit.engine(kit.scripted("x"), resources=held.manager, **options) as engine:
         started = time.monotonic()
-        done = list(engine.run([kit.task()], chains=4))
-        assert time.monotonic() - started < 4 * 0.3
-    assert [t.reward for t in done] == [1.0] * 4
+        done = list(engine.run([kit.task()], chains=10))
+        assert time.monotonic() - started < 10 * 0.2
+    assert [t.reward for t in done] == [1.0] * 10
+    asyncio.run(held.manager.close())
 
 
 def test_waiting_for_an_environment_is_not_the_chains_time(kit: Any) -> None:
     held = Held(capacity=1)
-    options = {"agent": TextActionAgent(), "reward": None, "environment": spec("Blocking"), "chain_timeout": 1.2}
+    options = {"agent": TextActionAgent(), "reward": None, "environment": spec("Blocking"), "chain_timeout": 1.5}
     with kit.engine(kit.scripted("x"), resources=held.manager, **options) as engine:
-        done = list(engine.run([kit.task()], chains=5))
-    assert [t.status for t in done] == [ChainStatus.COMPLETED] * 5
+        done = list(engine.run([kit.task()], chains=10))
+    assert [t.status for t in done] == [ChainStatus.COMPLETED] * 10
     assert held.granted() == 0
+    asyncio.run(held.manager.close())
 
 
 def test_cancelling_a_future_gives_the_environment_back(kit: Any, held: Held) -> None:

@@ -206,3 +206,21 @@ def test_the_work_of_a_turn_does_not_grow_with_the_number_of_turns(kit: Any) -> 
     (encoded_10, decoded_10), (encoded_20, decoded_20), (encoded_30, decoded_30) = work(10), work(20), work(30)
     assert encoded_30 - encoded_20 == encoded_20 - encoded_10
     assert decoded_30 - decoded_20 == decoded_20 - decoded_10
+
+
+def test_the_prompt_of_a_group_is_encoded_once_and_no_other_is_mistaken_for_it(kit: Any) -> None:
+    class Counting(kit.CharTemplate):  # type: ignore[misc, name-defined]
+        prompts = 0
+
+        def encode_prompt(self, messages: Any, tools: Any = ()) -> list[int]:
+            self.prompts += 1
+            return super().encode_prompt(messages, tools)  # type: ignore[no-any-return]
+
+    template = Counting()
+    backend = kit.scripted("bye")
+    tasks = [Task("a", kit.task(prompt="One.").messages), Task("b", kit.task(prompt="Two.").messages)]
+    with kit.engine(backend, template=template, max_concurrency=1) as engine:
+        found = list(engine.run([*tasks, tasks[0]], chains=5))
+    assert template.prompts == 3
+    texts = [template.decode(t.segments[0].token_ids) for t in found]
+    assert texts == [f"<user>{word}.<end><assistant>bye<end>" for word in ["One"] * 5 + ["Two"] * 5 + ["One"] * 5]

@@ -89,7 +89,7 @@ class Blocking:
         return Observation("Go.")
 
     def step(self, action: str) -> StepResult:
-        time.sleep(0.3)
+        time.sleep(0.2)
         return StepResult("Done.", reward=1.0, terminated=True)
 
     def close(self) -> None:
