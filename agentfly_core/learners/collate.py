@@ -85,25 +85,6 @@ def turn_rewards(trajectory: Trajectory) -> tuple[float, ...]:
     return (*(0.0,) * (turns - 1), trajectory.reward)[-turns:] if turns else ()
 
 
-def micro_batches(units: Sequence[Sequence[int]], lengths: Tensor, budget: int) -> list[list[int]]:
-    """Rows in batches of at most ``budget`` tokens, padding included; what exceeds it alone is a batch of its own.
-
-    Args:
-        units: rows that must stay together (the rows of a chain).
-        lengths: (B,) tokens of each row. Rows of like length go together, so that little is padded.
-    """
-    size = {id(unit): max(int(lengths[row]) for row in unit) for unit in units if unit}
-    ordered = sorted((unit for unit in units if unit), key=lambda unit: size[id(unit)], reverse=True)
-    batches: list[list[int]] = []
-    width = 0
-    for unit in ordered:
-        if not batches or (len(batches[-1]) + len(unit)) * width > budget:
-            batches.append([])
-            width = size[id(unit)]
-        batches[-1].extend(unit)
-    return batches
-
-
 def _turn_ids(segment: Segment) -> list[int]:
     turns = [-1] * len(segment.token_ids)
     for span in segment.spans:

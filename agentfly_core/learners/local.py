@@ -40,10 +40,13 @@ class LocalLearner:
     Attributes:
         recompute_old_logp: compute the old policy's logprobs in a pass of their own also where a single optimizer step
             a batch makes that superfluous.
+        share_prompts: the chains of a group go through the model with one copy of their prompt, where it can do that:
+            faster, and the same gradient but for rounding.
     """
 
     name: ClassVar[str] = "local"
     recompute_old_logp: bool = False
+    share_prompts: bool = True
 
     def check(self, recipe: LoadedRecipe) -> list[str]:
         """Reasons, each with its field and a way out, for which this recipe cannot be trained; [] if it can."""
@@ -135,7 +138,8 @@ class _Training:
     def _load_policy(self, path: str | Path) -> Policy:
         config = self.recipe.recipe
         model = load_model(path, dtype="float32", device=config.model.device, attention=config.model.attention)
-        return Policy(model, config.rollout.temperature, getattr(torch, config.model.dtype))
+        policy = Policy(model, config.rollout.temperature, getattr(torch, config.model.dtype))
+        return policy.sharing_prompts() if self.learner.share_prompts else policy
 
     def _train(self, done: int, steps: int) -> int:
         """Steps ``done + 1`` to ``steps``, fewer if stopped; returns the last one done."""

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from agentfly_core.backends.loading import load_model
 from agentfly_core.learners.checkpointing import write_model
-from agentfly_core.learners.collate import micro_batches
 from agentfly_core.learners.optim import ScheduledOptimizer
+from agentfly_core.learners.packing import Block, Pack, micro_batches
 from agentfly_core.learners.policy import Policy
 from agentfly_core.learners.reporting import Report
 from agentfly_core.rollout.environments import merge_tools, static_tools
@@ -108,8 +108,10 @@ def sft_step(
         return {"optim/steps": 0.0, "optim/skipped": 0.0}
     optimizer.zero_grad()
     loss = 0.0
-    for part in micro_batches([[row] for row in range(len(segments))], lengths, budget):
-        loss += _backward(policy, token_ids[part], weights[part], int(lengths[part].max()), total)
+    blocks = [Block([Pack((row,))], len(segment.token_ids)) for row, segment in enumerate(segments)]
+    for part in micro_batches(blocks, budget):
+        rows, width = part.rows, int(lengths[part.rows].max())
+        loss += _backward(policy, token_ids[rows, :width], weights[rows, : width - 1], total)
     norm = optimizer.clip_gradients()
     metrics = {"loss/sft": loss, "optim/grad_norm": norm, "sft/tokens": float(lengths.sum())}
     finite = math.isfinite(loss) and math.isfinite(norm)
@@ -119,10 +121,9 @@ def sft_step(
     return metrics | {"optim/steps": float(finite), "optim/skipped": float(not finite)}
 
 
-def _backward(policy: Policy, token_ids: Tensor, weights: Tensor, width: int, total: float) -> float:
-    token_ids, weights = token_ids[:, :width], weights[:, : width - 1].to(policy.device)
+def _backward(policy: Policy, token_ids: Tensor, weights: Tensor, total: float) -> float:
     logp, _ = policy.logprobs(token_ids, weights > 0)
-    loss = -(logp * weights).sum() / total
+    loss = -(logp * weights.to(policy.device)).sum() / total
     loss.backward()  # type: ignore[no-untyped-call]
     return float(loss.detach())
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from agentfly_core.algorithms.kl import KLKind, kl_estimate
-from agentfly_core.learners.collate import Collated, micro_batches
+from agentfly_core.learners.collate import Collated
 from agentfly_core.learners.diagnostics import sampler_gap
 from agentfly_core.learners.optim import ScheduledOptimizer
+from agentfly_core.learners.packing import MicroBatch
 from agentfly_core.learners.policy import Policy
 from agentfly_core.types import Algorithm, derive_seed
 
@@ -131,7 +132,7 @@ class Updater:
         losses: dict[str, float] = defaultdict(float)
         sums: dict[str, float] = defaultdict(float)
         self.optimizer.zero_grad()
-        for part in micro_batches(rows, data.lengths, self.settings.micro_batch_tokens):
+        for part in self.policy.plan(data, rows, self.settings.micro_batch_tokens):
             for name, value in self._micro_batch(data, advantages, part, counts, seen).items():
                 (losses if name.startswith("loss/") else sums)[name] += value
         norm = self.optimizer.clip_gradients()
@@ -144,22 +145,24 @@ class Updater:
         return {**losses, **means, "optim/grad_norm": norm, "optim/lr": lr, "optim/skipped": 0.0}
 
     def _micro_batch(
-        self, data: Collated, advantages: Tensor, part: Sequence[int], counts: Mapping[str, int], seen: _Seen
+        self, data: Collated, advantages: Tensor, part: MicroBatch, counts: Mapping[str, int], seen: _Seen
     ) -> dict[str, float]:
         """Add the gradient of some rows; the numbers returned are sums over their tokens, losses whole."""
         batch, device = data.batch, self.policy.device
-        columns = int(data.lengths[part].max()) - 1
+        rows, columns = part.rows, int(data.lengths[part.rows].max()) - 1
 
         def here(x: Tensor) -> Tensor:
-            return x[part, :columns].to(device)
+            return x[rows, :columns].to(device)
 
+        logp, entropy = self.policy.logprobs(
+            data.token_ids[rows, : columns + 1], batch.mask[rows, :columns], part.packs
+        )
+        seen.add(rows, columns, logp, entropy)
         mask = here(batch.mask)
-        logp, entropy = self.policy.logprobs(data.token_ids[part, : columns + 1], mask)
-        seen.add(part, columns, logp, entropy)
         old = logp.detach() if seen.old_logp is None else here(seen.old_logp)
         rollout = None if batch.rollout_logp is None else here(batch.rollout_logp)
         output = self.algorithm.policy_loss(
-            logp, old, rollout, here(advantages), mask, chain=batch.chain[part].to(device), **counts
+            logp, old, rollout, here(advantages), mask, chain=batch.chain[rows].to(device), **counts
         )
         loss, sums = output.loss, {"loss/policy": float(output.loss.detach()), "loss/kl": 0.0}
         sums |= {name: float(value) for name, value in output.metrics.items()}

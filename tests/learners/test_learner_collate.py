@@ -1,4 +1,4 @@
-"""Trajectories to tensors and to micro-batches."""
+"""Trajectories to tensors, and numbers about them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from agentfly_core.learners.collate import collate, micro_batches, turn_rewards  # noqa: E402
+from agentfly_core.learners.collate import collate, turn_rewards  # noqa: E402
 from agentfly_core.learners.diagnostics import group_metrics, rollout_metrics, sampler_gap  # noqa: E402
 from agentfly_core.types import (  # noqa: E402
     AssistantTurn,
@@ -96,20 +94,6 @@ def test_an_empty_batch_has_no_rows() -> None:
     data = collate([])
     assert data.token_ids.shape[0] == 0
     assert not data.batch.mask.any()
-
-
-@given(st.lists(st.lists(st.integers(1, 50), min_size=0, max_size=3), max_size=12), st.integers(1, 120))
-def test_micro_batches_hold_every_row_once_and_whole_chains(chains: list[list[int]], budget: int) -> None:
-    lengths = [length for c in chains for length in c]
-    number = iter(range(len(lengths)))
-    units = [[next(number) for _ in c] for c in chains]
-    parts = micro_batches(units, torch.tensor(lengths, dtype=torch.long), budget)
-    assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
-    where = {row: i for i, part in enumerate(parts) for row in part}
-    assert all(len({where[row] for row in unit}) <= 1 for unit in units)
-    for part in parts:
-        alone = sum(1 for unit in units if unit and unit[0] in part) == 1
-        assert alone or len(part) * max(lengths[row] for row in part) <= budget
 
 
 def test_rollout_metrics_by_hand() -> None:

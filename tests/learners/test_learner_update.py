@@ -130,8 +130,8 @@ def test_the_model_is_as_before_after_a_forward(make_model: Any) -> None:
     policy = Policy(make_model())
     ids = torch.randint(0, 256, (2, 6))
     before = policy.model(input_ids=ids).logits
-    with pytest.raises(IndexError):
-        policy.logprobs(ids, torch.ones(3, 99, dtype=torch.bool))
+    with pytest.raises(IndexError):  # id 999 is outside the vocabulary
+        policy.logprobs(torch.full((2, 6), 999), torch.ones(2, 5, dtype=torch.bool))
     assert torch.equal(policy.model(input_ids=ids).logits, before)
 
 
