@@ -43,11 +43,14 @@ def load_model(
     target = resolve_device(device)
     source = _checked_source(path)
     try:
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, dtype), attn_implementation=attention
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True
         )
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # whatever a reader of damaged files may raise
         raise UsageError(_explain(path, error)) from error
+    model, info = loaded
+    if missing := sorted(info["missing_keys"]):
+        raise UsageError(f"the weights of the model {path} lack {len(missing)} tensors, among them {missing[0]}")
     model.to(target).eval()
     return model  # type: ignore[no-any-return]
 
