@@ -21,10 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
 
+from agentfly_core.events import Event, FinishedEvent, Notifier, ToolEvent, TurnEvent
 from agentfly_core.plugins import Plugins
 from agentfly_core.recipes.assemble import build_reward
 from agentfly_core.recipes.calling import build
-from agentfly_core.recipes.data import to_messages
+from agentfly_core.recipes.data import conversation_tasks
 from agentfly_core.recipes.locate import find_model
 from agentfly_core.rollout import Engine
 from agentfly_core.types import (
@@ -32,52 +33,17 @@ from agentfly_core.types import (
     Message,
     Reward,
     SamplingParams,
-    Task,
     Tool,
-    ToolOutcome,
     Trajectory,
-    Turn,
     UnknownName,
     UsageError,
 )
 
 Conversation: TypeAlias = "Sequence[Message] | Mapping[str, Any]"
 
+__all__ = ["Event", "FinishedEvent", "HFAgent", "RunResult", "ToolEvent", "TurnEvent"]
+
 BACKEND_ALIASES = {"async_vllm": "vllm"}
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEvent:
-    """A turn was sampled and acted upon."""
-
-    task_id: str
-    chain_index: int
-    turn: Turn
-
-    @property
-    def text(self) -> str:
-        """What the model said outside of calls and reasoning."""
-        return self.turn.assistant.content
-
-
-@dataclass(frozen=True, slots=True)
-class ToolEvent:
-    """A tool call of turn ``turn`` ended."""
-
-    task_id: str
-    chain_index: int
-    turn: int
-    outcome: ToolOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedEvent:
-    """A chain ended and was scored; the last event of its chain."""
-
-    trajectory: Trajectory
-
-
-Event: TypeAlias = TurnEvent | ToolEvent | FinishedEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +191,7 @@ class HFAgent:
         options: Mapping[str, Any],
         tell: Callable[[Event], None] | None = None,
     ) -> list[tuple[Future[Trajectory], str]]:
-        tasks = to_tasks(messages)
+        tasks = conversation_tasks(messages)
         sampling = _sampling(options)
         if num_chains < 1 or max_turns < 1:
             raise UsageError(f"num_chains and max_turns must be at least 1, got {num_chains} and {max_turns}")
@@ -246,7 +212,7 @@ class HFAgent:
                 raise UsageError("this HFAgent is closed")
             if max_turns not in self._engines:
                 # The engine must not keep the agent alive: it is closed when the agent is collected.
-                notify = _Notify(self.plugins, self._listeners)
+                notify = Notifier(self.plugins, self._listeners)
                 self._engines[max_turns] = Engine(
                     **self._parts, backend=self._backend, max_turns=max_turns, notify=notify
                 )
@@ -269,46 +235,6 @@ class HFAgent:
         if reward is not None and (isinstance(reward, type) or not isinstance(reward, Reward)):
             raise UsageError(f"reward: {reward!r:.80} is no reward; decorate the function with @reward")
         return reward
-
-
-class _Notify:
-    """Hands an engine's notices on to the plugins and to whoever streams the chain's group."""
-
-    def __init__(self, plugins: Plugins, listeners: Mapping[str, Callable[[Event], None]]) -> None:
-        self._plugins = plugins
-        self._listeners = listeners
-
-    def __call__(self, hook: str, **about: Any) -> None:
-        self._plugins.notify(hook, **about)
-        tell = self._listeners.get(about.get("group", ""))
-        if tell is not None and hook == "turn_finished":
-            tell(TurnEvent(about["task"].id, about["chain_index"], about["turn"]))
-        elif tell is not None and hook == "tool_called":
-            tell(ToolEvent(about["task"].id, about["chain_index"], about["turn"], about["outcome"]))
-
-
-def to_tasks(messages: Any) -> list[Task]:
-    """The conversations as tasks; see ``HFAgent.run``.
-
-    Raises:
-        UsageError: they have another form.
-    """
-    if isinstance(messages, Mapping):
-        messages = [messages]
-    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
-        raise UsageError(f"messages: expected a list of messages or of conversations, got {messages!r:.80}")
-    if all(isinstance(m, Mapping) and "role" in m for m in messages):
-        messages = [messages]
-    return [_task(number, conversation) for number, conversation in enumerate(messages)]
-
-
-def _task(number: int, conversation: Any) -> Task:
-    where = f"messages[{number}]"
-    fields = dict(conversation) if isinstance(conversation, Mapping) else {"messages": conversation}
-    opening = to_messages(fields.pop("messages", None), where)
-    if not opening:
-        raise UsageError(f"{where}: no messages")
-    return Task(str(number), opening, fields)
 
 
 def _sampling(options: Mapping[str, Any]) -> SamplingParams:

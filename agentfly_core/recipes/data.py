@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,33 @@ def to_messages(prompt: Any, where: str) -> tuple[Message, ...]:
     if not isinstance(prompt, list | tuple):
         raise UsageError(f"{where}: a prompt is text or a list of messages, got {prompt!r:.60}")
     return tuple(_message(message, where) for message in prompt)
+
+
+def conversation_tasks(messages: Any) -> list[Task]:
+    """Conversations given in a script as tasks, numbered by their place.
+
+    Args:
+        messages: a list of messages, a list of such lists, or mappings with ``messages`` and fields.
+
+    Raises:
+        UsageError: they have another form.
+    """
+    if isinstance(messages, Mapping):
+        messages = [messages]
+    if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
+        raise UsageError(f"messages: expected a list of messages or of conversations, got {messages!r:.80}")
+    if all(isinstance(m, Mapping) and "role" in m for m in messages):
+        messages = [messages]
+    return [_conversation_task(number, conversation) for number, conversation in enumerate(messages)]
+
+
+def _conversation_task(number: int, conversation: Any) -> Task:
+    where = f"messages[{number}]"
+    fields = dict(conversation) if isinstance(conversation, Mapping) else {"messages": conversation}
+    opening = to_messages(fields.pop("messages", None), where)
+    if not opening:
+        raise UsageError(f"{where}: no messages")
+    return Task(str(number), opening, fields)
 
 
 def _message(message: Any, where: str) -> Message:

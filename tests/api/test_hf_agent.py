@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from agentfly_core import HFAgent, reward
-from agentfly_core.api import FinishedEvent, ToolEvent, TurnEvent, to_tasks
+from agentfly_core.api import FinishedEvent, ToolEvent, TurnEvent
 from agentfly_core.plugins import Plugins
+from agentfly_core.recipes.data import conversation_tasks
 from agentfly_core.types import ChainStatus, Trajectory, UsageError
 
 CALL = '<tool_call>\n{"name": "double", "arguments": {"x": 21}}\n</tool_call>'
@@ -234,9 +235,9 @@ def test_bad_calls(make: Any, messages: Any, options: dict[str, Any], says: str)
 
 
 def test_every_form_of_messages() -> None:
-    one = to_tasks(QUESTION)
+    one = conversation_tasks(QUESTION)
     assert [(t.id, t.messages) for t in one] == [("0", tuple(QUESTION))]
-    assert to_tasks([QUESTION]) == one
-    assert to_tasks({"messages": QUESTION}) == one
-    two = to_tasks([{"messages": QUESTION, "answer": 1}, QUESTION])
+    assert conversation_tasks([QUESTION]) == one
+    assert conversation_tasks({"messages": QUESTION}) == one
+    two = conversation_tasks([{"messages": QUESTION, "answer": 1}, QUESTION])
     assert [(t.id, t.fields) for t in two] == [("0", {"answer": 1}), ("1", {})]
