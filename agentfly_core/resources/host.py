@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from agentfly_core.types import ResourceError, ToolContext, ToolOutcome
+from agentfly_core.registry import import_target
+from agentfly_core.types import ResourceError, ToolContext, ToolOutcome, UsageError
 
 Invoke = Callable[..., Awaitable[Any]]
 """``await invoke(function, *args, **kwargs)``: calls it where it blocks nobody, awaits what it returns."""
@@ -80,19 +78,13 @@ def load_target(target: str) -> Callable[..., Any]:
     Raises:
         ResourceError: it leads nowhere.
     """
-    module_name, _, attribute = target.rpartition(":")
-    if module_name == "__main__" or not module_name or not attribute:
-        raise ResourceError(f"target {target!r} must be 'module:factory' of an importable module or a .py file")
+    if target.startswith("__main__:"):
+        raise ResourceError(f"target {target!r}: other processes cannot import the main script; use a module or a file")
     try:
-        if module_name.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(f"agentfly_target_{Path(module_name).stem}", module_name)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(module_name)
-        factory: Callable[..., Any] = getattr(module, attribute)
-    except (ImportError, AttributeError, FileNotFoundError) as error:
+        factory = import_target(target)
+    except (ImportError, AttributeError, UsageError) as error:
         raise ResourceError(f"target {target!r} cannot be imported: {type(error).__name__}: {error}") from error
-    return factory
+    if not callable(factory):
+        raise ResourceError(f"target {target!r} is no factory but {factory!r:.100}")
+    made: Callable[..., Any] = factory
+    return made

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 
 class Custom(Exception):
@@ -73,6 +74,12 @@ class Thing:
 
     def fail_custom(self) -> None:
         raise Custom(3)
+
+    def fail_foreign(self) -> None:
+        module = types.ModuleType("exists_only_here")
+        exec("class Foreign(Exception): pass", module.__dict__)
+        sys.modules["exists_only_here"] = module
+        raise module.Foreign("from afar")
 
     def fail_awkward(self) -> None:
         raise Awkward(1, 2)

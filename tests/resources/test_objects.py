@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from agentfly_core.resources import ObjectProvider, RemoteTraceback, WorkerProvider
+from agentfly_core.resources.host import load_target
 from agentfly_core.types import Isolation, ResourceError, ResourceProvider, ResourceSpec
 
 TARGETS = str(Path(__file__).with_name("targets.py"))
@@ -171,8 +172,9 @@ def test_stop_closes_the_object_once(kind, tmp_path):
         ("no_such_module:Thing", "cannot be imported"),
         ("missing.py:Thing", "cannot be imported"),
         (f"{TARGETS}:Nothing", "cannot be imported"),
-        ("__main__:Thing", "importable module"),
-        ("Thing", "module:factory"),
+        (f"{TARGETS}:not_callable", "is no factory but 3"),
+        ("__main__:Thing", "cannot import the main script"),
+        ("Thing", "module:attribute"),
     ],
 )
 def test_a_target_that_leads_nowhere(kind, target, error):
@@ -232,8 +234,11 @@ def test_errors_and_values_that_cannot_travel():
                 await handle.call("fail_awkward")
             with pytest.raises(ResourceError, match="leave failed: SystemExit: 4"):
                 await handle.call("leave")
-            with pytest.raises(ResourceError, match="fail_custom"):
-                await handle.call("fail_custom")  # its class is not importable here
+            with pytest.raises(ResourceError, match="fail_foreign: its reply cannot be read here: No module named"):
+                await handle.call("fail_foreign")
+            with pytest.raises(load_target(f"{TARGETS}:Custom"), match="code 3") as caught:
+                await handle.call("fail_custom")
+            assert caught.value.code == 3
             assert await handle.call("add") == 1
 
     asyncio.run(main())
