@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import itertools
 import os
 import subprocess
@@ -57,7 +58,6 @@ def test_a_good_recipe(basic: dict[str, Any], write_recipe: Write, plugins: Plug
         ("model.template", "qwen2.5", r"pip install agentfly-plugin-templates-qwen"),
         ("model.template_options", {"lod": True}, "unknown option of model.template_options 'lod'; did you mean"),
         ("model.path", "./nowhere", r"model.path: there is no model folder './nowhere'"),
-        ("model.path", "tiny", r"pip install agentfly-plugin-models-tiny"),
         ("rewards", ["is_rigth"], r"unknown reward 'is_rigth'; did you mean 'is_right'"),
         ("rewards", [{"name": "is_right", "options": {"a": 1}}], r"reward 'is_right' takes no options, got a"),
         ("rewards", [{"name": "scaled", "options": {"factr": 1}}], "unknown option of reward 'scaled' 'factr'; did"),
@@ -114,8 +114,17 @@ def test_a_mapping_and_a_missing_file(basic: dict[str, Any], plugins: Plugins, t
         load_recipe(tmp_path / "no.yaml", plugins=plugins)
     with pytest.raises(UnknownName, match="unknown recipe package 'nobody'"):
         load_recipe("nobody:quickstart", plugins=plugins)
+
+
+def test_what_to_install_for_the_tiny_model(
+    basic: dict[str, Any], write_recipe: Write, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])  # as if it were not installed
     with pytest.raises(UnknownName, match=r"install it with: pip install agentfly-plugin-models-tiny"):
-        load_recipe("tiny:quickstart", plugins=plugins)
+        load_recipe("tiny:calculator", plugins=plugins)
+    basic["model"]["path"] = "tiny"
+    with pytest.raises(UsageError, match=r"'tiny' comes from a package: pip install agentfly-plugin-models-tiny"):
+        load_recipe(write_recipe(basic), plugins=plugins)
 
 
 def test_rewards_are_summed_by_weight(basic: dict[str, Any], write_recipe: Write, plugins: Plugins) -> None:
