@@ -1,6 +1,7 @@
 from dataclasses import dataclass
 
 import torch
+
 from agentfly_core.types import AdvantageOutput, LossOutput, Needs
 
 
