@@ -30,7 +30,13 @@ Finding = dict[str, str]
 
 def examine(plugins: Plugins) -> list[Finding]:
     """Everything that is wrong with the installed plugins and commands."""
-    findings = [_finding(record, problem) for record in plugins.records for problem in _problems(record)]
+    loaded = [record.name for record in plugins.records if record.state == "loaded"]
+    heavy = {name: heavy_imports(name) for name in loaded} if heavy_imports(*loaded) else {}
+    findings = [
+        _finding(record, problem)
+        for record in plugins.records
+        for problem in (*_problems(record), *_weight(heavy.get(record.name, [])))
+    ]
     return findings + list(_clashes(plugins)) + list(_commands())
 
 
@@ -44,13 +50,16 @@ def _problems(record: PluginRecord) -> Iterator[str]:
             registration.resolve()
         except AgentFlyError as error:
             yield str(error)
-    if heavy := heavy_imports(record.name):
+
+
+def _weight(heavy: list[str]) -> Iterator[str]:
+    if heavy:
         yield f"its register hooks import {', '.join(heavy)}: register an import path 'module:attribute' instead"
 
 
-def heavy_imports(name: str) -> list[str]:
-    """Heavy packages that loading the plugin imports, seen in a fresh interpreter."""
-    done = subprocess.run([sys.executable, "-c", _PROBE, name], capture_output=True, text=True, timeout=120)
+def heavy_imports(*names: str) -> list[str]:
+    """Heavy packages that loading these plugins imports, seen in a fresh interpreter."""
+    done = subprocess.run([sys.executable, "-c", _PROBE, ",".join(names)], capture_output=True, text=True, timeout=120)
     if done.returncode:
         return [f"something that ends the interpreter (exit code {done.returncode})"]
     loaded = json.loads(done.stdout.strip().splitlines()[-1])
