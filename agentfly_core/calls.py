@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import inspect
 import threading
 from collections import deque
@@ -101,7 +102,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _plain(function: Any) -> Any:
-    while hasattr(function, "func"):  # functools.partial
+    while isinstance(function, functools.partial):
         function = function.func
     return function
 
