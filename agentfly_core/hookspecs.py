@@ -150,7 +150,10 @@ def trajectory_finished(trajectory: Trajectory) -> None:
 
 @hookspec
 def update_finished(step: int, metrics: Mapping[str, float]) -> None:
-    """The learner took optimizer step ``step`` (the first is 1). Called on the learner's thread."""
+    """Training step ``step`` (the first is 1) is done; step 0 brings the evaluation before it, where there is one.
+
+    Called on the learner's thread.
+    """
 
 
 @hookspec

@@ -66,8 +66,6 @@ class LocalLearner:
                 f"train.minibatches: {r.train.tasks_per_step} tasks a step (train.tasks_per_step) cannot be split into "
                 f"{r.train.minibatches} parts, as the chains of a task stay together; use fewer"
             )
-        if r.train.optimizer.name == "muon" and not hasattr(torch.optim, "Muon"):
-            reasons.append(f"train.optimizer.name: torch {torch.__version__} has no muon; use adamw or torch>=2.9")
         return reasons
 
     def train(

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from agentfly_core.learners.muon import Muon
 from agentfly_core.recipes.schema import OptimizerSection
-from agentfly_core.types import MissingDependency
-
-MUON_MOMENTUM = 0.95
 
 
 class ScheduledOptimizer:
@@ -86,25 +84,8 @@ def _optimizers(model: nn.Module, section: OptimizerSection) -> list[torch.optim
     )
     if not matrices:
         return [adamw]
-    muon = muon_class()(
-        matrices,
-        lr=section.lr * section.matrix_lr_scale,
-        weight_decay=section.weight_decay,
-        momentum=MUON_MOMENTUM,
-        adjust_lr_fn="original",
-    )
+    muon = Muon(matrices, lr=section.lr * section.matrix_lr_scale, weight_decay=section.weight_decay)
     return [muon, adamw]
-
-
-def muon_class() -> Any:
-    """``torch.optim.Muon``.
-
-    Raises:
-        MissingDependency: the installed torch has none.
-    """
-    if not hasattr(torch.optim, "Muon"):
-        raise MissingDependency("torch>=2.9", "train.optimizer.name: muon", "torch>=2.9")
-    return torch.optim.Muon
 
 
 def _hidden_matrices(model: Any) -> list[nn.Parameter]:

@@ -51,8 +51,7 @@ class Report:
             sink.log(step, metrics)
         self._folder.update_status(step=step)
         self._latest |= metrics
-        if step > 0:
-            self._recipe.plugins.notify("update_finished", step=step, metrics=dict(metrics))
+        self._recipe.plugins.notify("update_finished", step=step, metrics=dict(metrics))
 
     def finish(self, step: int, *, stopped: bool) -> None:
         """The run ended after ``step``, by itself or because it was asked to."""

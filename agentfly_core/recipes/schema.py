@@ -126,7 +126,7 @@ class OptimizerSection(Section):
     """The optimizer and its schedule."""
 
     name: Literal["adamw", "muon"] = "adamw"
-    """``muon``: torch.optim.Muon on matrices with ``lr * matrix_lr_scale``, AdamW on the rest."""
+    """``muon``: Muon on hidden matrices with ``lr * matrix_lr_scale``, AdamW on the rest."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
     matrix_lr_scale: float = 5.0
     betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.95)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.torch
 from agentfly_core.algorithms.group import GRPO  # noqa: E402
 from agentfly_core.algorithms.reinforce import ReinforcePlusPlus  # noqa: E402
 from agentfly_core.learners.collate import Collated, collate  # noqa: E402
+from agentfly_core.learners.muon import Muon, orthogonalise  # noqa: E402
 from agentfly_core.learners.optim import ScheduledOptimizer, lr_factor  # noqa: E402
 from agentfly_core.learners.policy import Policy  # noqa: E402
 from agentfly_core.learners.update import Updater, UpdateSettings  # noqa: E402
@@ -333,8 +334,6 @@ def test_schedules_by_hand() -> None:
 
 
 def test_muon_takes_hidden_matrices_only(make_model: Any) -> None:
-    if not hasattr(torch.optim, "Muon"):
-        pytest.skip("this torch has no Muon")
     model = make_model()
     optimizer = Recording(model, name="muon", weight_decay=0.1, lr=1e-3, matrix_lr_scale=5.0)
     muon, adamw = optimizer._optimizers
@@ -360,3 +359,30 @@ def test_clipping_scales_the_gradient_to_the_norm(make_model: Any) -> None:
     assert optimizer.clip_gradients() == pytest.approx(math.sqrt(count))
     norm = math.sqrt(sum(float((p.grad**2).sum()) for p in model.parameters()))
     assert norm == pytest.approx(0.5, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (24, 8), (8, 24)])
+def test_muon_updates_are_nearly_orthogonal(shape: tuple[int, int]) -> None:
+    update = orthogonalise(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    singular = torch.linalg.svdvals(update)
+    assert float(singular.min()) > 0.6
+    assert float(singular.max()) < 1.3
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+@pytest.mark.parametrize("shape", [(16, 16), (24, 8), (8, 24)])
+def test_muon_is_that_of_torch_but_for_rounding(shape: tuple[int, int]) -> None:
+    g = torch.Generator().manual_seed(1)
+    start = torch.randn(shape, generator=g)
+    mine, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
+    optimizers = (
+        Muon([mine], lr=0.1, weight_decay=0.1),
+        torch.optim.Muon([theirs], lr=0.1, weight_decay=0.1, momentum=0.95, adjust_lr_fn="original"),
+    )
+    for _ in range(4):
+        gradient = torch.randn(shape, generator=g)
+        for parameter, optimizer in zip((mine, theirs), optimizers, strict=True):
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    torch.testing.assert_close(mine, theirs, atol=5e-3, rtol=0)
+    assert (mine - start).abs().max() > 0.05
