@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentfly_core.hookspecs import Register, hookimpl
+from agentfly_core.hookspecs import PLUGIN_API_VERSION, Register, hookimpl
+
+AGENTFLY_API = (PLUGIN_API_VERSION, PLUGIN_API_VERSION)
 
 
 @hookimpl

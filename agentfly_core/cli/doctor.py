@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
 from agentfly_core.cli import COMMANDS, load_command, plugin_commands
+from agentfly_core.plugin_faults import heavy_imports, unresolved
 from agentfly_core.plugins import PluginRecord, Plugins
 from agentfly_core.registry import KINDS
 from agentfly_core.types.errors import AgentFlyError
-
-HEAVY = ("torch", "transformers", "tokenizers", "numpy", "pyarrow", "ray", "vllm", "deepspeed", "sympy", "pandas")
-"""Packages that a ``register_*`` hook must not import: every command would wait for them."""
-
-_PROBE = """
-import importlib.metadata, json, os, sys
-os.environ["AGENTFLY_LOAD_PLUGINS"] = sys.argv[1]
-os.environ.pop("AGENTFLY_DISABLE_PLUGINS", None)
-from agentfly_core.plugins import Plugins
-before = set(sys.modules)
-Plugins.load(warn=False)
-print(json.dumps(sorted(set(sys.modules) - before)))
-"""
 
 Finding = dict[str, str]
 
@@ -43,27 +28,13 @@ def examine(plugins: Plugins) -> list[Finding]:
 def _problems(record: PluginRecord) -> Iterator[str]:
     if record.state in ("failed", "incompatible"):
         yield f"{record.state}: {record.error}"
-    if record.state != "loaded":
-        return
-    for registration in record.registrations:
-        try:
-            registration.resolve()
-        except AgentFlyError as error:
-            yield str(error)
+    if record.state == "loaded":
+        yield from unresolved(record)
 
 
 def _weight(heavy: list[str]) -> Iterator[str]:
     if heavy:
         yield f"its register hooks import {', '.join(heavy)}: register an import path 'module:attribute' instead"
-
-
-def heavy_imports(*names: str) -> list[str]:
-    """Heavy packages that loading these plugins imports, seen in a fresh interpreter."""
-    done = subprocess.run([sys.executable, "-c", _PROBE, ",".join(names)], capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        return [f"something that ends the interpreter (exit code {done.returncode})"]
-    loaded = json.loads(done.stdout.strip().splitlines()[-1])
-    return [package for package in HEAVY if package in loaded]
 
 
 def _clashes(plugins: Plugins) -> Iterator[Finding]:

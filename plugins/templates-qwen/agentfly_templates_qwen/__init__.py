@@ -6,6 +6,8 @@ from typing import Any
 
 from agentfly_core.hookspecs import Register, hookimpl
 
+AGENTFLY_API = (1, 1)
+
 
 @hookimpl
 def register_templates(register: Register[Any]) -> None:

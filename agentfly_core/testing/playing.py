@@ -1,0 +1,95 @@
+"""One chain played from given turns: the quickest way to see a tool, an agent or an environment at work."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentfly_core.backends.scripted import ScriptedBackend, ScriptedTurn
+from agentfly_core.testing.characters import CharacterTemplate, CharacterTokenizer
+from agentfly_core.types import (
+    Agent,
+    ChatTemplate,
+    GenerationBackend,
+    ResourceSpec,
+    Reward,
+    Task,
+    Tool,
+    Trajectory,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+def play(
+    turns: Sequence[ScriptedTurn | str | Sequence[int]] | GenerationBackend,
+    task: Task | str = "Go.",
+    *,
+    tools: Sequence[Tool] = (),
+    reward: Reward | None = None,
+    agent: Agent | None = None,
+    environment: ResourceSpec | Callable[..., Any] | str | None = None,
+    template: ChatTemplate | None = None,
+    tokenizer: tokenizers.Tokenizer | None = None,
+    timeout: float = 60.0,
+    **options: Any,
+) -> Trajectory:
+    """Play one chain and return it. Needs no model, and without ``template`` no tokenizer.
+
+    Args:
+        turns: what the model says, turn by turn (``call`` writes a tool call); or a backend.
+        task: or just its prompt.
+        agent: a ``ToolCallingAgent`` if not given.
+        environment: class or import path of an environment made without options, or a ``ResourceSpec``.
+        template: ids are characters and calls are in hermes form (``CharacterTemplate``) if not given.
+        tokenizer: of ``template``, for turns given as text.
+        timeout: seconds the chain may take.
+        options: more of ``rollout.Engine``, such as ``max_turns``, ``sampling``, ``seed``.
+
+    Raises:
+        UsageError: the parts do not fit together.
+    """
+    from agentfly_core.agents.tool_calling import ToolCallingAgent
+    from agentfly_core.resources import InProcessCoordinator, ObjectProvider, ResourceManager, WorkerProvider
+    from agentfly_core.rollout import Engine
+
+    encoder: Any = tokenizer if template is not None else CharacterTokenizer()
+    backend: Any = turns if hasattr(turns, "generate") else ScriptedBackend(turns, encoder)
+    if isinstance(task, str):
+        task = Task("task", ({"role": "user", "content": task},))
+    resources = ResourceManager(InProcessCoordinator(), {"object": ObjectProvider(), "worker": WorkerProvider()})
+    try:
+        with Engine(
+            agent=agent or ToolCallingAgent(),
+            template=template or CharacterTemplate(),
+            backend=backend,
+            tools=tools,
+            reward=reward,
+            environment=_spec(environment),
+            resources=resources,
+            chain_timeout=timeout,
+            **options,
+        ) as engine:
+            return engine.submit(task, 0, task.id).result(timeout + 60.0)
+    finally:
+        asyncio.run(resources.close())
+
+
+def call(name: str, /, **arguments: Any) -> str:
+    """The text of a tool call as a model writes it in hermes form."""
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def _spec(environment: ResourceSpec | Callable[..., Any] | str | None) -> ResourceSpec | None:
+    if environment is None or isinstance(environment, ResourceSpec):
+        return environment
+    if isinstance(environment, str):
+        return ResourceSpec.make("object", environment)
+    if not (inspect.isclass(environment) or inspect.isfunction(environment)) or "<" in environment.__qualname__:
+        raise UsageError("play: `environment` must be a class or function at the top of a module, or its import path")
+    return ResourceSpec.make("object", f"{environment.__module__}:{environment.__qualname__}")
