@@ -40,7 +40,9 @@ def tiny_model() -> Qwen2ForCausalLM:
         eos_token_id=None,
     )
     torch.manual_seed(0)
-    return Qwen2ForCausalLM(config).eval()
+    model = Qwen2ForCausalLM(config)
+    model.train(False)
+    return model
 
 
 def make_prompts(prompts: int, chains: int) -> list[list[int]]:

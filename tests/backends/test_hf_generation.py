@@ -81,6 +81,27 @@ def test_chains_that_come_go_and_return_in_any_order(name, tiny_model, make_back
         same(got, reference(model, request))
 
 
+def test_a_kept_row_among_running_ones_stays_as_it_is(tiny_model, make_backend, fed_tokens, reference, same):
+    model = tiny_model()
+    backend = make_backend(model)
+    first = [ask(text(5 + i, i), ("t", i, 0), seed=i, max_tokens=4 if i == 0 else 40) for i in range(12)]
+
+    async def chain(request):
+        turn = await backend.generate(request)
+        if request.chain_key != ("t", 0, 0):
+            return request, turn
+        await asyncio.sleep(0.02)  # the others run on over the kept row
+        request = ask([*request.prompt_ids, *turn.token_ids, 5], ("t", 0, 0), seed=77)
+        return request, await backend.generate(request)
+
+    async def everything():
+        return await asyncio.gather(*(chain(request) for request in first))
+
+    for request, got in asyncio.run(everything()):
+        same(got, reference(model, request))
+    assert fed_tokens[-1] == 2
+
+
 def test_memory_too_small_for_all_makes_rows_wait(tiny_model, make_backend, reference, same):
     model = tiny_model()
     token_bytes = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, dim, float32
