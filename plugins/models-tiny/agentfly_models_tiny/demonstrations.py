@@ -16,7 +16,7 @@ from agentfly_models_tiny.questions import Question, draw
 
 
 def demonstrations(
-    seed: int = 0, *, correct: int = 240 * 16, mixed: int = 120 * 16, good: float = 0.2, corrupted: float = 0.1
+    seed: int = 0, *, correct: int = 240 * 16, mixed: int = 120 * 16, good: float = 0.12, corrupted: float = 0.1
 ) -> Iterator[dict[str, Any]]:
     """Rows with ``messages``, to be learned in this order.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -22,26 +21,28 @@ if TYPE_CHECKING:
 
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>")
 END_OF_TURN, PADDING = "<|im_end|>", "<|endoftext|>"
-ENTRIES = 768
-"""At most; the merges of the texts below run out before."""
+ENTRIES = 1024
 MAX_TOKEN_CHARS = 64
-CONVERSATIONS = 500
-"""Of each kind, to learn the merges from."""
+CALCULATIONS, ROOMS = 500, 50
+"""Conversations of each kind that the merges are learned from."""
 
 
 def build_tokenizer() -> tokenizers.Tokenizer:
-    """A byte-level BPE that knows the task's phrases. Digits stand alone, so that numbers can be copied and compared.
+    """A byte-level BPE that knows the phrases of the task and of the world.
 
     Merges may span words (there is no splitting at spaces), up to ``MAX_TOKEN_CHARS``: the whole prompt with its
-    tool's schema takes some 40 tokens. Any other text falls back to bytes.
+    tool's schema takes some 45 tokens. Any other text falls back to bytes. Digits stand alone, so that numbers can be
+    copied. Nothing is merged across the end of a line: so a reply has the same ids whether or not the line before it,
+    ``assistant``, is encoded with it.
     """
     try:
-        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+        from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     except ImportError as error:
         raise MissingDependency("tokenizers", "the tiny model", "agentfly-core[local]") from error
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
+            pre_tokenizers.Split(Regex("\n+"), behavior="merged_with_previous"),
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
@@ -82,10 +83,7 @@ def _stretches() -> Iterator[str]:
 
 def _texts() -> Iterator[str]:
     form = Qwen25Format()
-    rng = random.Random(0)
-    calculations = list(islice(demonstrations(0, correct=CONVERSATIONS // 2), CONVERSATIONS))
-    rng.shuffle(calculations)
-    for row in calculations:
+    for row in islice(demonstrations(0, correct=CALCULATIONS // 2), CALCULATIONS):
         yield form.prompt(row["messages"], [calculator.schema()]).text
-    for row in islice(room_demonstrations(0), CONVERSATIONS // 5):
+    for row in islice(room_demonstrations(0), ROOMS):
         yield form.prompt(row["messages"]).text

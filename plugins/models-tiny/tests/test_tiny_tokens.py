@@ -17,7 +17,8 @@ from agentfly_models_tiny.room_demonstrations import room_demonstrations  # noqa
 from agentfly_models_tiny.tokenizer import CONTROL, build_tokenizer, save_tokenizer  # noqa: E402
 from agentfly_templates_qwen.families import QWEN25  # noqa: E402
 
-from agentfly_core.templates import TextCodec, check_template, load_tokenizer  # noqa: E402
+from agentfly_core.templates import TextCodec, load_tokenizer  # noqa: E402
+from agentfly_core.templates.check import check_template  # noqa: E402
 from agentfly_core.templates.reference import Reference  # noqa: E402
 from agentfly_core.templates.replay import replay  # noqa: E402
 from agentfly_core.tools.calculator import calculator  # noqa: E402
@@ -71,7 +72,8 @@ def test_the_packaged_tokenizer_is_what_is_built_today(tmp_path):
 def test_its_own_template_agrees_with_the_qwen25_family(reference):
     steps = check_template(QWEN25, load_tokenizer(FOLDER), reference)
     assert [step for step in steps if step.misfit] == []
-    assert {step.probe for step in steps if not step.append_equal} <= {"cut turn", "turn ended on another stop token"}
+    differ = {step.probe for step in steps if not step.append_equal}
+    assert differ == {"turn begins with newlines", "turn ended on another stop token"}  # as with the real tokenizer
 
 
 def test_demonstrations_have_the_ids_of_the_templates_own_rendering(template, reference, codec):
@@ -105,7 +107,7 @@ def test_digits_stand_alone_and_any_text_survives(codec):
     for text in ("Zażółć gęślą jaźń", "東京 🦊\u0301", "\x00\x7f\t\r\n", " 12  34 "):
         assert codec.decode(codec.encode(text)) == text
     assert all(text in vocabulary for text in CONTROL)
-    assert len(vocabulary) <= 768
+    assert len(vocabulary) == 1024
 
 
 def test_the_folder_is_an_ordinary_small_model():
