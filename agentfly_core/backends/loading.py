@@ -42,6 +42,7 @@ def load_model(
         raise UnknownName("dtype", dtype, DTYPES)
     target = resolve_device(device)
     source = _checked_source(path)
+    transformers.utils.logging.disable_progress_bar()  # the caller shows progress of its own
     try:
         loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True

@@ -127,7 +127,7 @@ class Updater:
         counts = {
             "token_count": tokens,
             "nonempty_count": sum(1 for unit in rows if unit),
-            "chain_count": int(batch.scored[list(chains)].sum()),
+            "chain_count": len(chains),
         }
         losses: dict[str, float] = defaultdict(float)
         sums: dict[str, float] = defaultdict(float)

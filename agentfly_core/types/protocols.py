@@ -325,7 +325,7 @@ class Algorithm(Protocol):
             mask: (R, T-1) bool.
             token_count: sampled tokens of the whole optimizer step, over all ranks.
             nonempty_count: its chains with at least one sampled token.
-            chain_count: all its scored chains, empty ones too, padding rows never.
+            chain_count: all its real chains, empty and unscored ones too, padding rows never.
             scale: multiplies the result (ranks times accumulation steps).
             chain: (R,) which chain each row belongs to; None means that every row is a chain of its own.
         """
