@@ -70,31 +70,31 @@ def brevity(final_response: str, max_words: int = 20) -> float:
 '''
 
 _TEST = """\
-import asyncio
-
-from agentfly_core import Task, ToolContext, Trajectory
 from agentfly_core.plugins import Plugins
-from agentfly_core.types import ChainStatus
+from agentfly_core.testing import call, check_plugin, check_reward, check_tool, play
+
+PLUGINS = Plugins.load(warn=False)
+WORD_COUNT = PLUGINS.registry("tools").get("{name}:word_count")
+BREVITY = PLUGINS.registry("rewards").get("{name}:brevity")
 
 
-def test_the_plugin_registers_its_parts():
-    plugins = Plugins.load(warn=False)
-    assert plugins.registry("tools").find("{name}:word_count").plugin == "{name}"
-    assert plugins.registry("rewards").find("{name}:brevity").plugin == "{name}"
+def test_the_plugin_keeps_the_rules():
+    check_plugin("{name}")
 
 
 def test_word_count():
-    tool = Plugins.load(warn=False).registry("tools").get("{name}:word_count")
-    outcome = asyncio.run(tool.call({{"text": "one two three"}}, ToolContext()))
-    assert (outcome.status.value, outcome.content) == ("ok", "3")
+    check_tool(WORD_COUNT, calls=[{{"text": "one two three"}}, {{"text": ""}}])
 
 
 def test_brevity():
-    reward = Plugins.load(warn=False).registry("rewards").get("{name}:brevity")
-    chain = Trajectory(
-        Task("t", fields={{"max_words": 2}}), 0, "g", "train", ChainStatus.COMPLETED, final_response="a b c d"
-    )
-    assert asyncio.run(reward.score(chain, ToolContext())).score == 0.5
+    check_reward(BREVITY, fields={{"max_words": 2}}, responses=["one", "one two three"])
+
+
+def test_a_chain():
+    turns = [call("word_count", text="one two three"), "There are three words in it."]
+    chain = play(turns, "How many words?", tools=[WORD_COUNT], reward=BREVITY)
+    assert chain.turns[0].outcomes[0].content == "3"
+    assert chain.reward == 1.0
 """
 
 _README = """\

@@ -157,7 +157,7 @@ class _Check:
         with_it, without = self._advantages(batch), self._advantages(fewer)
         self._same("unscored", what.format("advantages"), with_it[:-1], without)
         gradient, _ = self._loss(batch, with_it, [self.chains])
-        expected, _ = self._loss(fewer, without, [self.chains[:-1]])
+        expected, _ = self._loss(fewer, without, [self.chains[:-1]], step=batch)
         self._same("unscored", what.format("gradient"), gradient[:-1], expected)
 
     def _segments(self) -> None:
@@ -227,9 +227,16 @@ class _Check:
         return self.algorithm.advantages(batch).advantages
 
     def _loss(
-        self, batch: TrainBatch, advantages: Tensor, parts: list[list[int]], *, scale: float = 1.0, shift: float = 0.2
+        self,
+        batch: TrainBatch,
+        advantages: Tensor,
+        parts: list[list[int]],
+        *,
+        scale: float = 1.0,
+        shift: float = 0.2,
+        step: TrainBatch | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Gradient and loss of the step, accumulated over micro-batches of the given rows."""
+        """Gradient and loss, accumulated over micro-batches of the given rows; ``step`` gives the counts."""
         import torch
 
         from agentfly_core.testing.batches import counts
@@ -241,7 +248,7 @@ class _Check:
             rollout = None if batch.rollout_logp is None else batch.rollout_logp[part]
             out = self.algorithm.policy_loss(
                 logp[part], batch.old_logp[part], rollout, advantages[part], batch.mask[part],
-                **counts(batch), scale=scale, chain=batch.chain[part],
+                **counts(step or batch), scale=scale, chain=batch.chain[part],
             )  # fmt: skip
             if not isinstance(out, LossOutput) or out.loss.shape != () or not out.loss.requires_grad:
                 raise TypeError(

@@ -118,5 +118,5 @@ def counts(batch: TrainBatch) -> dict[str, int]:
     return {
         "token_count": int(batch.mask.sum()),
         "nonempty_count": int((sampled > 0).sum()),
-        "chain_count": int(batch.scored.sum()),
+        "chain_count": len(batch.rewards),
     }

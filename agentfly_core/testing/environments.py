@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 from agentfly_core.registry import import_target
 from agentfly_core.testing.report import Report, settle, show
 from agentfly_core.testing.samples import HOSTILE_TEXTS, sample_arguments
+from agentfly_core.testing.targets import import_path
+from agentfly_core.testing.task_lists import check_task_list
 from agentfly_core.testing.tools import check_tool, is_content
 from agentfly_core.types import Observation, ResourceSpec, StepResult, Task, ToolContext, ToolOutcome
 
 ODD_ACTIONS = ("gibberish", *HOSTILE_TEXTS)
-LISTED_TASKS = 5
 
 
 def check_environment(
@@ -50,7 +49,7 @@ def check_environment(
     """
     factory = import_target(environment) if isinstance(environment, str) else environment
     is_factory = inspect.isclass(factory) or (callable(factory) and not hasattr(factory, "reset"))
-    target = environment if isinstance(environment, str) else _target(factory) if is_factory else None
+    target = environment if isinstance(environment, str) else import_path(factory) if is_factory else None
     name = getattr(factory, "__name__", type(factory).__name__)
     report = Report(f"environment {name!r}")
     given = dict(options or {})
@@ -64,7 +63,7 @@ def check_environment(
         what = f"a worker process cannot import {show(factory)}"
         fix = "give a class or function at the top of an importable module, or its import path"
         report.add(what, where="the worker", fix=fix)
-    _check_task_list(report, factory)
+    check_task_list(report, factory)
     report.finish()
 
 
@@ -290,33 +289,3 @@ def _visible(item: Any) -> Any:
     if isinstance(item, StepResult):
         return item.observation, float(item.reward), item.terminated, item.truncated
     return item.content if isinstance(item, Observation) else item
-
-
-def _target(factory: Any) -> str | None:
-    """Where a worker process would import the factory from; None if it could not."""
-    module, name = getattr(factory, "__module__", "__main__"), getattr(factory, "__qualname__", "<none>")
-    if "<" in name or module == "__main__":
-        return None
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):  # a module without a spec: made by hand or by a test runner
-        return None
-    return f"{module}:{name}" if spec is not None else None
-
-
-def _check_task_list(report: Report, factory: Any) -> None:
-    tasks = getattr(factory, "tasks", None)
-    if not callable(tasks):
-        return
-    for split in ("train", "eval"):
-        where = f"tasks({split!r})"
-        with report.guard(where, "yield Task objects, the same ones each time"):
-            found, again = list(islice(tasks(split), LISTED_TASKS)), list(islice(tasks(split), LISTED_TASKS))
-            good = all(isinstance(task, Task) for task in found)
-            if not report.expect(good, f"it gave {show(found)}", where=where, fix="yield Task objects"):
-                continue
-            ids = [task.id for task in found]
-            fix = "ids key the randomness of chains: make them unique"
-            report.expect(len(set(ids)) == len(ids), f"two tasks have one id: {ids}", where=where, fix=fix)
-            fix = "make the list depend on the split and its seed alone: resumed runs go on in it"
-            report.expect(found == again, "the list differs from call to call", where=where, fix=fix)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agentfly_core.backends.scripted import ScriptedBackend, ScriptedTurn
 from agentfly_core.testing.characters import CharacterTemplate, CharacterTokenizer
+from agentfly_core.testing.targets import import_path
 from agentfly_core.types import (
     Agent,
     ChatTemplate,
@@ -90,6 +90,7 @@ def _spec(environment: ResourceSpec | Callable[..., Any] | str | None) -> Resour
         return environment
     if isinstance(environment, str):
         return ResourceSpec.make("object", environment)
-    if not (inspect.isclass(environment) or inspect.isfunction(environment)) or "<" in environment.__qualname__:
+    target = import_path(environment)
+    if target is None:
         raise UsageError("play: `environment` must be a class or function at the top of a module, or its import path")
-    return ResourceSpec.make("object", f"{environment.__module__}:{environment.__qualname__}")
+    return ResourceSpec.make("object", target)

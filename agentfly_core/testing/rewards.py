@@ -68,8 +68,8 @@ class _Check:
     def _score(self, trajectory: Trajectory, where: str) -> None:
         given = trajectory.task.fields
         declared = {name: value for name, value in given.items() if name in self.reward.fields}
-        bare = replace(trajectory, task=replace(trajectory.task, fields=declared))
-        if declared.keys() == given.keys() or self._result(trajectory, where) is not None:
+        if self._result(trajectory, where) is not None and declared.keys() != given.keys():
+            bare = replace(trajectory, task=replace(trajectory.task, fields=declared))
             fix = "name every field that it needs: parameters of the function, or @reward(fields=[...])"
             self._result(bare, f"{where}, with no other fields than {sorted(declared)}", fix)
 

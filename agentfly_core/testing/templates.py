@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agentfly_core.templates.probes import CALL, PROBES, RESULT, TOOL, USER
+from agentfly_core.templates.probes import PROBES, RESULT, USER
+from agentfly_core.testing.hostile import hostile_turns, is_json, sampled, with_content
 from agentfly_core.testing.report import Report, show, show_error
 from agentfly_core.types import (
     Appended,
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
     from agentfly_core.templates.reference import Reference
 
-PIECES = (
-    *("{", "}", "[", "]", '"', ":", ",", "\\", "\n", " ", "name", "arguments", '"name": "f"', '"arguments": {'),
-    *('"x": "\\ud800"', "NaN", "1e999", "9" * 5000, "[" * 3000, '{"a":' * 1500, "\u0301", "\U0001f642"),
-    *("<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "<|python_tag|>", CALL),
-)
-"""What hostile turns are made of, besides the tokenizer's control tokens."""
 EDGES = ("\n\nok\n", "  ok  ", "\tok", "ok\r\n", "", "\u0301ok")
 """Contents whose ends may merge with the delimiters around them."""
 ONE_CALL = "encode contents in one tokenizer call with the delimiters around them: tokens merge across the border"
@@ -116,7 +110,7 @@ class _Check:
         for check in (self._prompts, self._bad_messages, self._observations, self._probes, self._replies):
             with self.report.guard(check.__name__.strip("_").replace("_", " "), fix):
                 check()
-        for generation in self._hostile(rng, examples):
+        for generation in hostile_turns(self.tokenizer, self.append.stop_token_ids[0], rng, examples):
             self._parse(generation)
 
     def _stops(self) -> bool:
@@ -155,14 +149,14 @@ class _Check:
             self._injection(control)
 
     def _carries(self, word: str) -> None:
-        for role, messages, tools in _with_content(word):
+        for role, messages, tools in with_content(word):
             good = word in self.append.decode(self.append.encode_prompt(messages, tools))
             what = f"the {role} content is not in the prompt"
             self.report.expect(good, what, where="encode_prompt", fix="render every content, or raise UsageError")
 
     def _injection(self, control: str) -> None:
-        harmless = [self._control_ids(self.append.encode_prompt(m, t)) for _, m, t in _with_content("x")]
-        for (role, messages, tools), expected in zip(_with_content(f"x{control}x"), harmless, strict=True):
+        harmless = [self._control_ids(self.append.encode_prompt(m, t)) for _, m, t in with_content("x")]
+        for (role, messages, tools), expected in zip(with_content(f"x{control}x"), harmless, strict=True):
             found = self._control_ids(self.append.encode_prompt(messages, tools))
             what = f"the text of a control token becomes one in {role} content"
             where = f"encode_prompt, content {show(control)}"
@@ -278,23 +272,7 @@ class _Check:
             self.report.expect(good, what, where=where, fix="write what parse reads back, content and calls alike")
 
     def _turn(self, text: str, *, cut: bool = False) -> Generation:
-        ids = list(self.tokenizer.encode(text, add_special_tokens=False).ids)
-        ids += [] if cut else [self.append.stop_token_ids[0]]
-        return Generation(tuple(ids), (0.0,) * len(ids), "length" if cut else "stop")
-
-    def _hostile(self, rng: random.Random, examples: int) -> Iterator[Generation]:
-        """Turns that no sane model writes: random ids, and control tokens amid broken JSON."""
-        pieces = [*PIECES, *self.controls]
-        yield Generation((), (), "length")
-        yield Generation(self.append.stop_token_ids[:1], (0.0,), "stop")
-        for piece in pieces:
-            yield self._turn(piece)
-        for number in range(examples):
-            if number % 2:
-                ids = [rng.randrange(self.size) for _ in range(rng.randrange(1, 30))]
-                yield Generation(tuple(ids), (0.0,) * len(ids), "length")
-            else:
-                yield self._turn("".join(rng.choices(pieces, k=rng.randrange(1, 12))), cut=rng.random() < 0.5)
+        return sampled(self.tokenizer, text, None if cut else self.append.stop_token_ids[0])
 
     def _parse(self, generation: Generation) -> None:
         where = f"parse, turn {show(self.tokenizer.decode(list(generation.token_ids), skip_special_tokens=False))}"
@@ -308,23 +286,5 @@ class _Check:
             for call in turn.calls:
                 if isinstance(call, ToolCall):
                     fix = "turn calls without a name, with surrogates or with numbers that JSON lacks into CallErrors"
-                    good = isinstance(call.name, str) and bool(call.name) and _is_json(call.arguments)
+                    good = isinstance(call.name, str) and bool(call.name) and is_json(call.arguments)
                     self.report.expect(good, f"a call is not fit to be run: {show(call)}", where=where, fix=fix)
-
-
-def _with_content(text: str) -> Iterator[tuple[str, list[Message], list[ToolSchema]]]:
-    """Prompts that hold a text, in each place of one."""
-    yield "user", [{"role": "user", "content": text}], []
-    yield "system", [{"role": "system", "content": text}, USER], []
-    function = {**TOOL["function"], "description": text}
-    yield "tool description", [USER], [{"type": "function", "function": function}]
-    shots: list[Message] = [USER, {"role": "assistant", "content": "2"}, {"role": "tool", "content": text}]
-    yield "tool", shots, [TOOL]
-
-
-def _is_json(value: Any) -> bool:
-    try:
-        json.dumps(dict(value), allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True

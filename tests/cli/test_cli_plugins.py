@@ -187,7 +187,7 @@ def test_a_new_plugin_passes_its_own_tests(scaffold, site):
         cwd=scaffold,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def test_a_new_plugins_metadata_names_its_module(scaffold):
