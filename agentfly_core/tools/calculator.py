@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -22,6 +23,10 @@ MAX_BITS = 10_000
 
 _SPELLINGS = {"^": "**", "\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": "-"}
 """Signs that models copy from typeset text: times, dot, division and minus."""
+
+_NUMERAL = re.compile(r"(?<![\w.])\.?\d[\w.]*")
+_DECIMAL = re.compile(r"\d*\.?\d*([eE]\d*)?")
+"""What may stand in a numeral; the sign of an exponent is not part of it."""
 
 CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e}
 
@@ -51,6 +56,9 @@ def evaluate(expression: str) -> Number:
     text = expression.strip()
     for written, meant in _SPELLINGS.items():
         text = text.replace(written, meant)
+    for numeral in _NUMERAL.findall(text):
+        if not _DECIMAL.fullmatch(numeral):  # Python's parser would warn of `2and` and read 0x1f
+            raise CalculatorError(f"{numeral[:40]!r} is no decimal number; write a multiplication with *")
     try:
         tree = ast.parse(text, mode="eval").body
         _check(tree)

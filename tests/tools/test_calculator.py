@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import warnings
 
 import pytest
 from hypothesis import given
@@ -155,3 +156,18 @@ def test_any_text_is_a_number_or_an_error(text):
         return
     assert math.isfinite(value)
     assert float(format_number(value)) == pytest.approx(float(value), rel=1e-11)
+
+
+@pytest.mark.parametrize("expression", ["2and 3", "47if", "3x", "0x1f", "1_000", "5is 5", "1.2.3", "2e5e5"])
+def test_numerals_that_run_into_letters_are_refused_without_a_parser_warning(expression: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(CalculatorError, match="no decimal number"):
+            evaluate(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"), [("1e3+1", 1001), ("2.5E-1", 0.25), (".5*4", 2), ("3.", 3), ("log2(8)", 3)]
+)
+def test_numerals_of_every_form_are_read(expression: str, value: float) -> None:
+    assert evaluate(expression) == value
