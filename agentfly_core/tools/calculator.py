@@ -25,7 +25,7 @@ _SPELLINGS = {"^": "**", "\u00d7": "*", "\u00b7": "*", "\u00f7": "/", "\u2212": 
 """Signs that models copy from typeset text: times, dot, division and minus."""
 
 _NUMERAL = re.compile(r"(?<![\w.])\.?\d[\w.]*")
-_DECIMAL = re.compile(r"\d*\.?\d*([eE]\d*)?")
+_DECIMAL = re.compile(r"[\d_]*\.?[\d_]*([eE][\d_]*)?")
 """What may stand in a numeral; the sign of an exponent is not part of it."""
 
 CONSTANTS: dict[str, Number] = {"pi": math.pi, "e": math.e}

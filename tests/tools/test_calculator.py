@@ -91,7 +91,7 @@ def test_values(expression, shown):
         ("1 if 1 else 2", "not IfExp"),
         ("1 < 2", "not Compare"),
         ("True", "not Constant"),
-        ("1j", "not Constant"),
+        ("1j", "no decimal number"),
         ("(x := 1)", "not NamedExpr"),
         ("~1", "not UnaryOp"),
         ("1 << 10**9", "not BinOp"),
@@ -158,7 +158,7 @@ def test_any_text_is_a_number_or_an_error(text):
     assert float(format_number(value)) == pytest.approx(float(value), rel=1e-11)
 
 
-@pytest.mark.parametrize("expression", ["2and 3", "47if", "3x", "0x1f", "1_000", "5is 5", "1.2.3", "2e5e5"])
+@pytest.mark.parametrize("expression", ["2and 3", "47if", "3x", "0x1f", "5is 5", "1.2.3", "2e5e5"])
 def test_numerals_that_run_into_letters_are_refused_without_a_parser_warning(expression: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
