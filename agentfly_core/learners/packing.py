@@ -18,8 +18,8 @@ from torch import Tensor
 
 from agentfly_core.learners.collate import Collated
 
-LONGEST_PACK = 1024
-"""Tokens of a pack of several rows: its attention mask grows with the square."""
+LONGEST_PACK = 384
+"""Tokens of a pack of several rows: attention grows with the square, which soon costs more than a repeated prompt."""
 
 WORTHWHILE = 8
 """Tokens of a shared prompt from which on packing pays."""
