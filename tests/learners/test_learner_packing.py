@@ -136,10 +136,11 @@ def test_a_model_with_windows_does_not_share(make_model: Any) -> None:
 
 
 def test_packs_stay_short() -> None:
-    data, chains = grouped([600], [[300, 300, 300]])
-    parts = plan(data, chains, 10_000, share=True)
-    rows = [[len(pack.rows) for pack in part.packs] for part in parts]
-    assert rows == [[1, 1, 1]]
-    assert LONGEST_PACK == 1024
-    data, chains = grouped([400], [[300, 300, 300]])
-    assert sorted(len(p.rows) for part in plan(data, chains, 10_000, share=True) for p in part.packs) == [1, 2]
+    def rows_of_packs(prompt: int) -> list[int]:
+        data, chains = grouped([prompt], [[100, 100, 100]])
+        return sorted(len(p.rows) for part in plan(data, chains, 10_000, share=True) for p in part.packs)
+
+    assert LONGEST_PACK == 384
+    assert rows_of_packs(84) == [3]  # 84 + 3 * 100
+    assert rows_of_packs(85) == [1, 2]
+    assert rows_of_packs(285) == [1, 1, 1]

@@ -315,6 +315,8 @@ def test_a_sweep_kills_what_belongs_to_the_run_and_nothing_of_its_own():
             env = {**os.environ, "AGENTFLY_WORKER_RUN": crashed}
             stuck = await asyncio.to_thread(subprocess.Popen, ["sleep", "100"], env=env, start_new_session=True)
             try:
+                while crashed not in Path(f"/proc/{stuck.pid}/environ").read_text():
+                    await asyncio.sleep(0.01)  # the kernel shows it a moment after the program began
                 assert await provider.sweep(RUN) == 0
                 assert await provider.sweep(crashed) == 1
                 assert stuck.wait(10) == -signal.SIGKILL
