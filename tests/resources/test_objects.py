@@ -308,6 +308,12 @@ def test_a_worker_sees_the_environment_of_its_spec():
     asyncio.run(main())
 
 
+def shown(pid: int, marker: str) -> None:
+    """Wait for the kernel to show a new process's environment: a moment after the program began."""
+    while marker not in Path(f"/proc/{pid}/environ").read_text():
+        time.sleep(0.01)
+
+
 def test_a_sweep_kills_what_belongs_to_the_run_and_nothing_of_its_own():
     async def main():
         async with started(spec_of("worker")) as (provider, mine):
@@ -315,8 +321,7 @@ def test_a_sweep_kills_what_belongs_to_the_run_and_nothing_of_its_own():
             env = {**os.environ, "AGENTFLY_WORKER_RUN": crashed}
             stuck = await asyncio.to_thread(subprocess.Popen, ["sleep", "100"], env=env, start_new_session=True)
             try:
-                while crashed not in Path(f"/proc/{stuck.pid}/environ").read_text():
-                    await asyncio.sleep(0.01)  # the kernel shows it a moment after the program began
+                await asyncio.to_thread(shown, stuck.pid, crashed)
                 assert await provider.sweep(RUN) == 0
                 assert await provider.sweep(crashed) == 1
                 assert stuck.wait(10) == -signal.SIGKILL
