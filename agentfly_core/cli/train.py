@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("recipe", required=False)
 @click.argument("overrides", nargs=-1)
-@click.option("--resume", "resumed", metavar="RUN", help="Go on with this run folder; RECIPE may then be left out.")
+@click.option(
+    "--resume",
+    "resumed",
+    metavar="RUN",
+    help="Go on with this run folder (from its latest checkpoint, or else anew); RECIPE may then be left out.",
+)
 @json_option
 def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None, as_json: bool) -> None:
     """Train the agent of RECIPE (a file, or ENTRY:FILE of an installed package) with key=value OVERRIDES.
@@ -38,8 +43,10 @@ def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None,
     click.echo(f"run folder: {folder.path}", err=True)
     train(loaded, folder, learner, resume=resumed is not None)
     _report(folder, as_json)
-    if folder.status().state == "stopped":
-        click.echo(f"stopped; go on with: agentfly train --resume {_short(folder.path)}", err=True)
+    status = folder.status()
+    if status.state == "stopped":
+        trained = f"stopped after step {status.step}" if status.step else "stopped before the first step was trained"
+        click.echo(f"{trained}; go on with: agentfly train --resume {_short(folder.path)}", err=True)
         raise SystemExit(EXIT_CODE)
 
 
@@ -74,9 +81,8 @@ def _check_resumable(loaded: LoadedRecipe, folder: RunFolder) -> None:
     status, latest = folder.status(), folder.checkpoints.latest()
     if status.state == "running" and not status.stale:
         raise UsageError(f"{folder.path} is running (process {status.pid} on {status.host})")
-    if latest is None:
-        raise UsageError(f"{folder.path} has no checkpoint to go on from; start a new run")
-    if latest[0] >= loaded.recipe.train.steps:
+    # Killed between its last checkpoint and its final weights, a run has these yet to write.
+    if latest and latest[0] >= loaded.recipe.train.steps and status.state == "finished":
         raise UsageError(f"{folder.path} has all its {latest[0]} steps; set train.steps=N higher to go on")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from agentfly_core.learners.diagnostics import rollout_metrics
@@ -29,6 +30,7 @@ def evaluate(
     modes: Iterable[EvalMode],
     recipe: Recipe,
     on_trajectory: Callable[[Trajectory], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> dict[str, float]:
     """Numbers ``eval/MODE/success|reward|tools_per_chain|tools_failed_share|unscored|seconds`` for each mode.
 
@@ -38,14 +40,18 @@ def evaluate(
     Args:
         engine: with the weights to evaluate; its own sampling parameters are not used.
         on_trajectory: called with every chain.
+        stop: once it is set, chains that still run are given up, and their mode and those after it are left out.
     """
     metrics: dict[str, float] = {}
     for mode in modes:
         chains = recipe.evaluation.chains_per_task if mode == "sampled" else 1
         started = time.perf_counter()
-        done = list(
-            engine.run(tasks, chains=chains, sampling=eval_sampling(recipe, mode), split="eval", label=f"eval-{mode}")
+        running = engine.run(
+            tasks, chains=chains, sampling=eval_sampling(recipe, mode), split="eval", label=f"eval-{mode}"
         )
+        done = list(_until(stop, running))
+        if stop is not None and stop.is_set():
+            break
         if on_trajectory is not None:
             for trajectory in done:
                 on_trajectory(trajectory)
@@ -53,6 +59,14 @@ def evaluate(
         found = rollout_metrics(done, seconds, threshold=recipe.evaluation.success_threshold)
         metrics |= {f"eval/{mode}/{short}": found[name] for name, short in _NAMES.items() if name in found}
     return metrics
+
+
+def _until(stop: threading.Event | None, chains: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """The chains that end before ``stop`` is set; then the others are cancelled."""
+    for chain in chains:
+        if stop is not None and stop.is_set():
+            return
+        yield chain
 
 
 def eval_sampling(recipe: Recipe, mode: EvalMode) -> SamplingParams:

@@ -73,6 +73,8 @@ class LocalLearner:
     ) -> None:
         """Train to the recipe's last step, or until ``stop`` is set: the step in hand is finished and saved.
 
+        An evaluation in hand is broken off, and no weights are written if nothing was trained.
+
         Raises:
             UsageError: the recipe cannot be honoured, or the run has all its steps.
         """
@@ -102,7 +104,8 @@ class _Training:
             done = self._train(done, steps)
         elif self.folder.model_path.exists():
             raise UsageError(f"{self.folder.path} has all its {done} steps; raise train.steps to train on")
-        replace_folder(self.folder.model_path, self._write_model)
+        if done:
+            replace_folder(self.folder.model_path, self._write_model)
         self.report.finish(done, stopped=done < steps)
 
     def _load(self, *, resume: bool) -> int:
@@ -147,7 +150,7 @@ class _Training:
             engine = self.recipe.engine(backend)
             try:
                 hand_over(backend, self.policy.weights(), done)
-                if done == 0 and config.evaluation.before:
+                if done == 0 and config.evaluation.before and not self.stop.is_set():
                     self.report.step(0, self._evaluate(engine, 0))
                 tasks = self.recipe.train_tasks(done * config.train.tasks_per_step)
                 saved = done
@@ -200,6 +203,7 @@ class _Training:
             modes=config.evaluation.modes,
             recipe=config,
             on_trajectory=lambda chain: self.report.trajectory(step, chain),
+            stop=self.stop,
         )
 
     def _save(self, step: int) -> int:

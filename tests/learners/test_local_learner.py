@@ -18,7 +18,7 @@ from agentfly_core.backends.loading import load_model  # noqa: E402
 from agentfly_core.learners.local import LocalLearner  # noqa: E402
 from agentfly_core.recipes.load import LoadedRecipe, load_recipe  # noqa: E402
 from agentfly_core.runs import RunFolder, read_trajectories  # noqa: E402
-from agentfly_core.types import UsageError  # noqa: E402
+from agentfly_core.types import Trajectory, UsageError  # noqa: E402
 
 TIMINGS = ("seconds", "tokens_per_second")
 
@@ -155,6 +155,57 @@ def test_resuming_without_a_checkpoint_begins_anew(load: Any) -> None:
     train(loaded, folder, resume=True)
     assert [line["step"] for line in folder.metrics.read()] == [0, 1]
     assert "reward/mean" not in folder.metrics.read()[0]
+
+
+class StopInEvaluation:
+    """An observer that asks for the end of the run when the n-th chain of an evaluation ends."""
+
+    def __init__(self, chains: int) -> None:
+        self.left = chains
+        self.event = threading.Event()
+
+    @hookimpl
+    def trajectory_finished(self, trajectory: Trajectory) -> None:
+        self.left -= trajectory.split == "eval"
+        if self.left == 0:
+            self.event.set()
+
+
+def test_a_stop_in_the_evaluation_before_the_first_step_trains_nothing(load: Any) -> None:
+    loaded = load("evaluation.chains_per_task=2", "rollout.max_concurrency=1", "deterministic=false")
+    stop = StopInEvaluation(2)
+    loaded.plugins.observe(stop)
+    folder = train(loaded, stop=stop.event)
+    assert stop.left > 3 - (6 + 3)  # the chains that were left did not all run
+    assert (folder.status().state, folder.status().step) == ("stopped", 0)
+    assert folder.checkpoints.all() == []
+    assert not folder.model_path.exists()
+    resumed = train(load("train.steps=1"), folder, resume=True)
+    assert [line["step"] for line in resumed.metrics.read()] == [0, 1]
+    assert resumed.status().state == "finished"
+
+
+def test_a_stop_before_anything_begins_samples_nothing(load: Any) -> None:
+    loaded = load()
+    stop = StopInEvaluation(1)
+    loaded.plugins.observe(stop)
+    stop.event.set()
+    folder = train(loaded, stop=stop.event)
+    assert stop.left == 1
+    assert folder.status().state == "stopped"
+    assert folder.metrics.read() == []
+
+
+def test_a_stop_in_a_later_evaluation_keeps_the_step(load: Any) -> None:
+    loaded = load("evaluation.before=false", "evaluation.every=2", "evaluation.modes=[sampled]")
+    stop = StopInEvaluation(1)
+    loaded.plugins.observe(stop)
+    folder = train(loaded, stop=stop.event)
+    assert (folder.status().state, folder.status().step) == ("stopped", 2)
+    assert [step for step, _ in folder.checkpoints.all()] == [2]
+    assert [line["step"] for line in folder.metrics.read()] == [1, 2]
+    assert not any(name.startswith("eval/") for line in folder.metrics.read() for name in line)
+    assert {t.split for t in read_trajectories(folder.path)} == {"train"}
 
 
 def test_the_backend_has_the_learners_weights(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
