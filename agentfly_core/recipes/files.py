@@ -96,3 +96,5 @@ def _parse(text: str, path: Path, line: int = 1) -> Any:
     except json.JSONDecodeError as error:
         place = f"{path}:{line + error.lineno - 1}"
         raise UsageError(f"{place}: not JSON: {error.msg} (column {error.colno})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or brackets
+        raise UsageError(f"{path}:{line}: {error}") from error

@@ -30,7 +30,9 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a name", key_node.start_mark)
+            if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} occurs twice", key_node.start_mark
                 )
@@ -79,7 +81,7 @@ def read_recipe_file(path: Path) -> dict[str, Any]:
         raise UsageError(f"recipe {path} cannot be read: {error}") from error
     try:
         data = tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # TOML's own errors are ValueErrors
         raise UsageError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}{_where(error)}: {_problem(error)}") from error
@@ -89,8 +91,17 @@ def read_recipe_file(path: Path) -> dict[str, Any]:
 
 
 def parse_yaml(text: str) -> Any:
-    """One YAML document as plain data."""
-    return yaml.load(text, _Loader)
+    """One YAML document as plain data.
+
+    Raises:
+        yaml.YAMLError: it is malformed, nested too deeply, or a value is not what its tag says (``!!int x``).
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise yaml.YAMLError("nested too deeply") from None
+    except (ValueError, KeyError, AttributeError) as error:  # PyYAML's constructors trust explicit tags
+        raise yaml.YAMLError(f"a value is not what its tag says ({error})") from error
 
 
 def apply_overrides(data: dict[str, Any], overrides: Sequence[str]) -> list[str]:

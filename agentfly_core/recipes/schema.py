@@ -21,9 +21,9 @@ def _named(value: Any) -> Any:
 
 
 class Section(BaseModel):
-    """Base of every part of a recipe: immutable, no unknown keys, no silent coercion of text to numbers."""
+    """Base of every part of a recipe: immutable, finite, no unknown keys, no silent coercion of text to numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Named(Section):
@@ -211,7 +211,7 @@ class Recipe(Section):
 
     name: str = "run"
     """Begins the name of the run folder."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of data order, sampling and initialisation."""
     plugins: list[str] = []
     """Your own Python files (relative to the recipe) or modules with tools, rewards and hooks."""
