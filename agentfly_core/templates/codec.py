@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
+LONG_TEXT = 20_000
+"""Characters from which on a text is encoded without holding the interpreter's lock (some 10 ms)."""
+
 
 class Rendered:
     """A rendered conversation in pieces: the template's own text, and contents, which are only text."""
@@ -129,9 +132,17 @@ class TextCodec:
     @staticmethod
     def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
         try:
-            return tokenizer.encode(text, add_special_tokens=False).ids
+            return _ids(tokenizer, text)
         except TypeError:  # the library's answer to a text that has no UTF-8 form
-            return tokenizer.encode(_SURROGATE.sub("\ufffd", text), add_special_tokens=False).ids
+            return _ids(tokenizer, _SURROGATE.sub("\ufffd", text))
+
+
+def _ids(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+    """Ids of a text. Only the batch call lets other threads run meanwhile: ``encode`` stops them all, for seconds with
+    a text of megabytes."""
+    if len(text) < LONG_TEXT:
+        return tokenizer.encode(text, add_special_tokens=False).ids
+    return tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
 
 def _alternatives(texts: Iterable[str]) -> re.Pattern[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -113,8 +115,32 @@ def test_a_model_that_spells_a_control_token_is_refused():
         TextCodec(tokenizer, ["[x]"])
 
 
+def test_a_long_text_has_the_same_ids_and_lets_other_threads_run(codec, tokenizer):
+    long = "hello world, 42\n" * 40_000
+    expected = tokenizer.encode(long[:64_000], add_special_tokens=False).ids
+    assert codec.encode(rendered("", long[:64_000])) == expected
+    ticks, done = 0, threading.Event()
+
+    def tick():
+        nonlocal ticks
+        while not done.is_set():
+            time.sleep(0.001)
+            ticks += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    ticks = 0
+    codec.encode(rendered("", long))
+    counted = ticks
+    done.set()
+    thread.join()
+    assert counted >= 5  # a call that holds the interpreter's lock lets none through
+
+
 def test_lone_surrogates(codec):
     assert codec.encode(rendered("<s>", "a\ud800")) == codec.encode("<s>a\ufffd")
+    long = "\ud800" * 30_000
+    assert codec.encode(rendered("<s>", long)) == [*codec.encode("<s>"), *codec.encode("\ufffd") * 30_000]
 
 
 def test_control_text_that_normalising_makes():
