@@ -79,3 +79,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(str, value))
     return str(value)
+
+
+def printable(text: str) -> str:
+    """The text without control characters that could drive the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text.strip())

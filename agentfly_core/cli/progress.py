@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentfly_core.cli.output import printable
 from agentfly_core.hookspecs import hookimpl
 from agentfly_core.types import Split, Trajectory
 
@@ -50,6 +51,9 @@ class Progress:
         self._began = self._step_began = time.monotonic()
         self._taken = 0
         self._evaluated: list[str] = []
+        self._unscored: dict[str, tuple[int, str]] = {}
+        self._noted: set[str] = set()
+        self._notes: list[str] = []
         self._seconds = 0.0
         self._chains = 0
         self._split: Split = "train"
@@ -64,6 +68,9 @@ class Progress:
                 if trajectory.split == "train":
                     self._step_began = time.monotonic()
             self._chains += 1
+            if trajectory.split == "train" and not trajectory.scored:
+                count, reason = self._unscored.get(trajectory.status.value, (0, _cause(trajectory)))
+                self._unscored[trajectory.status.value] = (count + 1, reason)
 
     @hookimpl
     def update_finished(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -76,11 +83,25 @@ class Progress:
                 self._recent.append((step, dict(metrics), self.seconds_left))
             self.step, self._step_began, self._chains = step, now, 0
             evaluated = _evaluation(step, metrics)
+            notes = self._new_notes(step)
+            self._notes += notes
             self._evaluated += [evaluated] if evaluated else []
         if step:
             self.say(self.step_line())
+        for note in notes:
+            self.say(note)
         if evaluated:
             self.say(evaluated)
+
+    def _new_notes(self, step: int) -> list[str]:
+        """Why chains of this step have no score, once for each way in which they ended."""
+        found, self._unscored = self._unscored, {}
+        new = {status: note for status, note in found.items() if status not in self._noted}
+        self._noted |= new.keys()
+        return [
+            f"step {step}: {count} chains ended as {status} without a score, one because: {reason}"
+            for status, (count, reason) in new.items()
+        ]
 
     @property
     def seconds_left(self) -> float:
@@ -113,8 +134,8 @@ class Progress:
             doing = "evaluating" if self._split == "eval" else f"step {min(self.step + 1, self.steps)} of {self.steps}"
             chains = f", {self._chains} chains finished" if self._chains else ""
             running = f"{doing}{chains}, {duration(time.monotonic() - self._began)} since the start"
-            evaluated = [Text(line) for line in self._evaluated[-3:]]
-        return Group(*evaluated, table, Text(running, style="dim"))
+            said = [Text(line) for line in (*self._notes[-2:], *self._evaluated[-3:])]
+        return Group(*said, table, Text(running, style="dim"))
 
 
 class _Lines(Progress):
@@ -154,6 +175,12 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _cause(trajectory: Trajectory) -> str:
+    """One line, which whatever the text came from cannot drive the terminal with."""
+    text = " ".join((trajectory.error or trajectory.unscored_reason or "").split())
+    return printable(text if len(text) <= 200 else f"{text[:197]}...")
 
 
 def _evaluation(step: int, metrics: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentfly_core.cli.output import json_option, load_plugins, show_json
+from agentfly_core.cli.output import json_option, load_plugins, printable, show_json
 from agentfly_core.hookspecs import hookimpl
 from agentfly_core.types import text_of
 
@@ -87,20 +87,20 @@ class _Printer:
         assistant = turn.assistant
         lines = [f"turn {turn.index + 1}" + (" (cut by the token limit)" if turn.cut else "")]
         if assistant.reasoning:
-            lines.append(f"  thinks: {_printable(assistant.reasoning)}")
+            lines.append(f"  thinks: {printable(assistant.reasoning)}")
         if assistant.content.strip():
-            lines.append(f"  says: {_printable(assistant.content)}")
+            lines.append(f"  says: {printable(assistant.content)}")
         lines += [f"  calls: {_call(call)}" for call in assistant.calls]
-        lines += [f"  {o.name} ({o.status.value}): {_printable(text_of(o.content))}" for o in turn.outcomes]
+        lines += [f"  {o.name} ({o.status.value}): {printable(text_of(o.content))}" for o in turn.outcomes]
         self._say(chain_index, lines)
 
     @hookimpl
     def trajectory_finished(self, trajectory: Trajectory) -> None:
         """How the chain ended."""
         ended = f"{trajectory.status.value} after {len(trajectory.turns)} turns, {trajectory.seconds:.1f} s"
-        lines = [f"answer: {_printable(trajectory.response)}", f"({ended})"]
+        lines = [f"answer: {printable(trajectory.response)}", f"({ended})"]
         if trajectory.error:
-            lines.append(f"error: {_printable(trajectory.error)}")
+            lines.append(f"error: {printable(trajectory.error)}")
         if trajectory.scored:
             lines.append(f"reward: {trajectory.reward:.4g}")
         self._say(trajectory.chain_index, lines)
@@ -113,10 +113,5 @@ class _Printer:
 def _call(call: ToolCall | CallError) -> str:
     arguments = getattr(call, "arguments", None)
     if arguments is None:
-        return _printable(f"{call.name or '?'}: {getattr(call, 'message', '')}")
-    return _printable(f"{call.name}({json.dumps(arguments, ensure_ascii=False, default=str)})")
-
-
-def _printable(text: str) -> str:
-    """The text without control characters that could drive the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text.strip())
+        return printable(f"{call.name or '?'}: {getattr(call, 'message', '')}")
+    return printable(f"{call.name}({json.dumps(arguments, ensure_ascii=False, default=str)})")

@@ -9,6 +9,7 @@ import select
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -24,8 +25,9 @@ def shown(progress: Progress) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def chain(split: str) -> Trajectory:
-    return Trajectory(Task("t"), 0, "g", split, ChainStatus.COMPLETED)  # type: ignore[arg-type]
+def chain(split: str, status: ChainStatus = ChainStatus.COMPLETED, **values: Any) -> Trajectory:
+    values = {"scored": True, **values}
+    return Trajectory(Task("t"), 0, "g", split, status, **values)  # type: ignore[arg-type]
 
 
 def test_the_table_follows_the_run() -> None:
@@ -46,6 +48,35 @@ def test_the_table_follows_the_run() -> None:
     assert lines[0].split() == ["step", "reward", "success", "calls/chain", "tokens/s", "time", "left"]
     assert [line.split()[0] for line in lines[1:-1]] == [f"{step}/20" for step in range(3, 15)]
     assert lines[-2].split()[:5] == ["14/20", "0.140", "-", "-", "1234"]
+
+
+class Said(Progress):
+    """Keeps the lines."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 0, {})
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_chains_without_a_score_are_told_of_once_for_each_way_they_end() -> None:
+    progress = Said()
+    failed = {"scored": False, "unscored_reason": "reward 'r' failed: KeyError: 'x'"}
+    for step in (1, 2):
+        progress.trajectory_finished(chain("train"))
+        progress.trajectory_finished(chain("train", **failed))
+        progress.trajectory_finished(chain("train", **failed))
+        progress.trajectory_finished(chain("eval", ChainStatus.TIMEOUT, scored=False))
+        progress.update_finished(step, {})
+    progress.trajectory_finished(chain("train", ChainStatus.ABORTED, scored=False, error="E: \x1b[2J\n" + "a" * 300))
+    progress.update_finished(3, {})
+    assert [line for line in progress.lines if "without" in line] == [
+        "step 1: 2 chains ended as completed without a score, one because: reward 'r' failed: KeyError: 'x'",
+        f"step 3: 1 chains ended as aborted without a score, one because: E: \\x1b[2J {'a' * 189}...",
+    ]
+    assert any("KeyError: 'x'" in line for line in shown(progress))
 
 
 @pytest.mark.parametrize(
