@@ -76,6 +76,27 @@ def test_train_resume_eval_and_run(agentfly: Run, workspace: Path, model: Path) 
     assert json.loads(answered.stdout)[0]["turns"] >= 1
 
 
+def test_six_deterministic_steps_are_three_and_three_more(agentfly: Run, workspace: Path, model: Path) -> None:
+    options = (*SMALL, "deterministic=true", "run.checkpoint_every=3", "rollout.temperature=0.9")
+    for root, steps in (("whole", 6), ("parted", 3)):
+        result = agentfly("train", "recipe.yaml", *options, f"run.root={root}", f"train.steps={steps}")
+        assert result.exit_code == 0, (result.output, result.exception)
+    more = agentfly("train", "train.steps=6", "--resume", str(next((workspace / "parted").iterdir())))
+    assert more.exit_code == 0, (more.output, more.exception)
+
+    whole, parted = (RunFolder.open(next((workspace / root).iterdir())) for root in ("whole", "parted"))
+    assert [row["step"] for row in parted.metrics.read()] == list(range(7))
+    for a, b in zip(whole.metrics.read(), parted.metrics.read(), strict=True):
+        evaluated_twice = {name for name in b if name.startswith("eval/") and b["step"] == 3}
+        same = [name for name in b if not name.endswith(("seconds", "per_second")) and name not in evaluated_twice]
+        assert [a[name] for name in same] == [b[name] for name in same]
+        assert a.get("logp/max_abs_diff", 0.0) < 1e-4
+    weights = [transformers.AutoModelForCausalLM.from_pretrained(f.model_path).state_dict() for f in (whole, parted)]
+    before = transformers.AutoModelForCausalLM.from_pretrained(model).state_dict()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in before)
+    assert not all(torch.equal(weights[0][name], before[name]) for name in before)
+
+
 def test_sft_writes_a_model(agentfly: Run, workspace: Path, model: Path) -> None:
     talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
     (workspace / "talk.jsonl").write_text(json.dumps({"messages": talk}) + "\n")
