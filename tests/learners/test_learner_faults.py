@@ -132,11 +132,13 @@ def run(tmp_path: Path, model_folder: Path, plugin_file: Path) -> Any:
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps({"prompt": f"Say {i}", "id": f"t{i}"}) + "\n" for i in range(2)))
 
-    def run(*, faults: bool, deterministic: bool) -> tuple[RunFolder, dict[tuple[str, int], Trajectory]]:
+    def run(
+        *, faults: bool, deterministic: bool, history: str = "append"
+    ) -> tuple[RunFolder, dict[tuple[str, int], Trajectory]]:
         recipe = {
             "seed": 1,
             "plugins": [str(plugin_file), str(tmp_path / "parts.py")],
-            "model": {"path": str(model_folder), "template": "plain", "device": "cpu"},
+            "model": {"path": str(model_folder), "template": "plain", "device": "cpu", "history": history},
             "agent": {"name": "faulty", "tools": ["fine", *KINDS], "max_turns": 2, "options": {"faults": faults}},
             "data": {"train": str(data), "eval": str(data)},
             "rewards": ["letters"],
@@ -194,3 +196,16 @@ def test_a_step_with_every_fault_is_whole(run: Any, deterministic: bool) -> None
         if key[1] >= len(KINDS):
             assert [s.token_ids for s in chain.segments] == [s.token_ids for s in healthy[key].segments]
             assert (chain.reward, chain.turn_rewards) == (healthy[key].reward, healthy[key].turn_rewards)
+
+
+def test_chains_of_several_segments_train(run: Any) -> None:
+    folder, chains = run(faults=False, deterministic=True, history="template")
+    (line,) = folder.metrics.read()
+    assert (line["optim/steps"], line["chains/segments"]) == (1.0, 2.0)
+    assert line["logp/max_abs_diff"] < 1e-4
+    for chain in chains.values():
+        first, second = chain.segments
+        assert [span.turn for s in (first, second) for span in s.spans] == [0, 1]
+        sent = [*first.token_ids[first.prompt_len :]]
+        assert sent == list(chain.turns[0].token_ids)
+        assert second.token_ids[: len(first.token_ids)] != first.token_ids  # the old turn was rewritten
