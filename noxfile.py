@@ -27,7 +27,7 @@ def install(session: nox.Session, *, extras: str, plugins: list[Path] | None = N
     targets = ["-e", f".[{extras}]" if extras else "."]
     for plugin in PLUGINS if plugins is None else plugins:
         targets += ["-e", str(plugin)]
-    session.install(*CONSTRAINTS, *targets)
+    session.install(*CONSTRAINTS, *targets, silent=False)  # minutes the first time: show pip's progress
 
 
 @nox.session
@@ -41,7 +41,7 @@ def quickstart(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests that need no special machine: the core and every plugin."""
     install(session, extras="local,tensorboard")
-    session.install(*CONSTRAINTS, *TEST_TOOLS, "build", "hatchling", "nox")
+    session.install(*CONSTRAINTS, *TEST_TOOLS, "build", "hatchling", "editables", "nox")
     session.install("--no-deps", *TOKEN_DATA)
     folders = ["tests", *(str(p / "tests") for p in PLUGINS if (p / "tests").is_dir())]
     if session.posargs:
@@ -143,6 +143,16 @@ def dev(session: nox.Session) -> None:
     targets = ["-e", ".[local,tensorboard]"]
     for plugin in PLUGINS:
         targets += ["-e", str(plugin)]
-    tools = ("nox", "ruff", "mypy", "import-linter", "types-PyYAML", "types-jsonschema", "hatchling", "build")
+    tools = (
+        "nox",
+        "ruff",
+        "mypy",
+        "import-linter",
+        "types-PyYAML",
+        "types-jsonschema",
+        "hatchling",
+        "editables",
+        "build",
+    )
     session.run(str(python), "-m", "pip", "install", *CONSTRAINTS, *targets, *TEST_TOOLS, *tools)
     session.run(str(python), "-m", "pip", "install", "--no-deps", *TOKEN_DATA)

@@ -80,8 +80,9 @@ class Progress:
             if step:
                 self._seconds += now - self._step_began
                 self._taken += 1
-                self._recent.append((step, dict(metrics), self.seconds_left))
             self.step, self._step_began, self._chains = step, now, 0
+            if step:
+                self._recent.append((step, dict(metrics), self.seconds_left))
             evaluated = _evaluation(step, metrics)
             notes = self._new_notes(step)
             self._notes += notes

@@ -22,11 +22,23 @@ if TYPE_CHECKING:
 @click.argument("overrides", nargs=-1)
 @click.option("--run", "run", metavar="RUN", help="With the weights of this run folder.")
 @click.option("--chains", type=click.IntRange(min=1), default=1, show_default=True, help="Attempts at the question.")
+@click.option(
+    "--temperature", type=click.FloatRange(min=0), help="0 takes the likeliest token: the default for a single chain."
+)
 @json_option
 def command(
-    recipe: str, question: str | None, overrides: tuple[str, ...], run: str | None, chains: int, as_json: bool
+    recipe: str,
+    question: str | None,
+    overrides: tuple[str, ...],
+    run: str | None,
+    chains: int,
+    temperature: float | None,
+    as_json: bool,
 ) -> None:
-    """Let the agent of RECIPE work on QUESTION (by default the first held-out task), its turns shown as they come."""
+    """Let the agent of RECIPE work on QUESTION (by default the first held-out task), its turns shown as they come.
+
+    Several chains are sampled at the recipe's temperature.
+    """
     from agentfly_core.cli.targets import find_run
     from agentfly_core.recipes.load import load_recipe
     from agentfly_core.types import Task
@@ -36,23 +48,35 @@ def command(
         loaded = loaded.with_model(find_run(run).weights())
     asked = Task("question", ({"role": "user", "content": question or ""},))
     task = loaded.eval_tasks(1)[0] if question is None else asked
-    trajectories = answer(loaded, task, chains, quiet=as_json)
+    if temperature is None and chains == 1:
+        temperature = 0.0
+    trajectories = answer(loaded, task, chains, temperature=temperature, quiet=as_json)
     if as_json:
         show_json([summary(t) for t in trajectories])
 
 
-def answer(loaded: LoadedRecipe, task: Task, chains: int, *, quiet: bool) -> list[Trajectory]:
-    """Run the chains, each turn printed when it ends."""
+def answer(
+    loaded: LoadedRecipe, task: Task, chains: int, *, temperature: float | None, quiet: bool
+) -> list[Trajectory]:
+    """Run the chains, each turn printed when it ends. A temperature of None is the recipe's."""
     import asyncio
+
+    from agentfly_core.types import SamplingParams
 
     printer = _Printer(named=chains > 1)
     if not quiet:
         loaded.plugins.observe(printer)
+    rollout = loaded.recipe.rollout
+    sampling = SamplingParams(
+        temperature=rollout.temperature if temperature is None else temperature,
+        max_tokens=rollout.max_tokens_per_turn,
+    )
+    click.echo(f"loading {loaded.recipe.model.path}", err=True)
     backend = loaded.backend()
     try:
         with loaded.engine(backend) as engine:
             split: Split = "eval"
-            trajectories = list(engine.run([task], chains=chains, split=split))
+            trajectories = list(engine.run([task], chains=chains, sampling=sampling, split=split))
     finally:
         asyncio.run(backend.close())
         if not quiet:

@@ -229,7 +229,7 @@ class LoadedRecipe:
         if (self._base / self.recipe.model.path).is_dir() or Path(self.recipe.model.path).expanduser().is_dir():
             plain["model"]["path"] = self.model_path
         for source in (plain["data"]["train"], plain["data"]["eval"], (plain["sft"] or {}).get("data")):
-            if source and source["source"].endswith(SUFFIXES):
+            if source and (source["source"].endswith(SUFFIXES) or ".py:" in source["source"]):
                 source["source"] = str((self._base / Path(source["source"]).expanduser()).resolve())
         return plain
 

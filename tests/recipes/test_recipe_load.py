@@ -327,3 +327,15 @@ def test_an_environment_is_leased_stepped_and_summed(
     with loaded.engine(backend) as engine:
         chains = list(engine.run(loaded.eval_tasks(3)))
     assert [(len(t.turns), t.reward, t.error) for t in chains] == [(2, 1.0, None)] * 3
+
+
+def test_a_resolved_recipe_finds_its_own_python_source_from_anywhere(
+    basic: dict[str, Any], write_recipe: Write, plugins: Plugins, tmp_path: Path
+) -> None:
+    basic["data"] = {"train": "demo_parts.py:rows", "eval": "demo_parts.py:rows"}
+    elsewhere = tmp_path / "runs" / "one"
+    elsewhere.mkdir(parents=True)
+    resolved = load_recipe(write_recipe(basic), plugins=plugins).resolved()
+    (elsewhere / "recipe.yaml").write_text(yaml.safe_dump(resolved))
+    again = load_recipe(elsewhere / "recipe.yaml", plugins=Plugins.load())
+    assert len(again.eval_tasks(2)) == 2
