@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +44,11 @@ def load_model(
         raise UnknownName("dtype", dtype, DTYPES)
     target = resolve_device(device)
     source = _checked_source(path)
-    transformers.utils.logging.disable_progress_bar()  # the caller shows progress of its own
     try:
-        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True
-        )
+        with without_progress_bar():
+            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+                source, dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True
+            )
     except Exception as error:  # whatever a reader of damaged files may raise
         raise UsageError(_explain(path, error)) from error
     model, info = loaded
@@ -54,6 +56,21 @@ def load_model(
         raise UsageError(f"the weights of the model {path} lack {len(missing)} tensors, among them {missing[0]}")
     model.to(target).eval()
     return model  # type: ignore[no-any-return]
+
+
+@contextmanager
+def without_progress_bar() -> Iterator[None]:
+    """Transformers' bar for reading or writing one file would tear the table of a run apart."""
+    from transformers.utils import logging
+
+    bars: Any = logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 def resolve_device(device: str) -> torch.device:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from agentfly_core.backends.loading import without_progress_bar
 from agentfly_core.learners.optim import ScheduledOptimizer
 from agentfly_core.types import UsageError
 
@@ -37,7 +36,7 @@ def write_model(model: Any, folder: Path, *, tokenizer_from: str | Path) -> None
     Args:
         tokenizer_from: the base model, a folder or a hub id; a folder's tokenizer files are copied byte for byte.
     """
-    with _without_progress_bar():
+    with without_progress_bar():
         model.save_pretrained(folder)
     source = Path(tokenizer_from).expanduser()
     if not source.is_dir():
@@ -48,21 +47,6 @@ def write_model(model: Any, folder: Path, *, tokenizer_from: str | Path) -> None
     for name in TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
-
-
-@contextmanager
-def _without_progress_bar() -> Iterator[None]:
-    """A bar for one file would tear the table of the run apart."""
-    from transformers.utils import logging
-
-    bars: Any = logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()
 
 
 def write_trainer(folder: Path, step: int, optimizer: ScheduledOptimizer) -> None:
