@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any, TypeAlias
 
 from agentfly_core.events import Event, FinishedEvent, Notifier, ToolEvent, TurnEvent
@@ -97,6 +97,13 @@ class HFAgent:
     ) -> None:
         from agentfly_core.templates import load_tokenizer
 
+        _check_kind("template", template, str, "the name of a chat template")
+        _check_kind("backend_config", backend_config, Mapping | None, "a mapping such as {'backend': 'hf'}")
+        _check_kind("agent_options", agent_options, Mapping | None, "a mapping")
+        _check_kind("template_options", template_options, Mapping | None, "a mapping")
+        _check_kind("timeout", timeout, float | int, "a number of seconds")
+        if isinstance(tools, str) or not isinstance(tools, Sequence):
+            raise UsageError(f"tools must be a list of tools, got {tools!r:.80}")
         self.plugins = plugins or Plugins.load()
         model = find_model(str(model_name_or_path), Path.cwd())
         options = {**(agent_options or {}), **({} if system_prompt is None else {"system_prompt": system_prompt})}
@@ -193,6 +200,8 @@ class HFAgent:
     ) -> list[tuple[Future[Trajectory], str]]:
         tasks = conversation_tasks(messages)
         sampling = _sampling(options)
+        _check_kind("num_chains", num_chains, int, "a whole number")
+        _check_kind("max_turns", max_turns, int, "a whole number")
         if num_chains < 1 or max_turns < 1:
             raise UsageError(f"num_chains and max_turns must be at least 1, got {num_chains} and {max_turns}")
         number = next(self._runs)
@@ -235,6 +244,11 @@ class HFAgent:
         if reward is not None and (isinstance(reward, type) or not isinstance(reward, Reward)):
             raise UsageError(f"reward: {reward!r:.80} is no reward; decorate the function with @reward")
         return reward
+
+
+def _check_kind(name: str, value: object, kind: type | UnionType, meant: str) -> None:
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} must be {meant}, got {value!r:.80}")
 
 
 def _sampling(options: Mapping[str, Any]) -> SamplingParams:

@@ -203,6 +203,12 @@ def test_a_script_that_never_closes_ends(model: Path) -> None:
         ({"template": "minni"}, "unknown template 'minni'; did you mean 'mini'"),
         ({"model_name_or_path": "./none"}, "there is no model folder './none'"),
         ({"agent": "tool-caling"}, "unknown agent"),
+        ({"tools": "double"}, "tools must be a list of tools, got 'double'"),
+        ({"tools": None}, "tools must be a list of tools, got None"),
+        ({"template": None}, "template must be the name of a chat template, got None"),
+        ({"backend_config": "hf"}, "backend_config must be a mapping"),
+        ({"agent_options": [1]}, "agent_options must be a mapping"),
+        ({"timeout": "5"}, "timeout must be a number of seconds, got '5'"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_said_at_once(make: Any, options: dict[str, Any], says: str) -> None:
@@ -223,6 +229,8 @@ def test_what_does_not_fit_is_said_at_once(make: Any, options: dict[str, Any], s
         (QUESTION, {"temprature": 1.0}, "unknown generation option 'temprature'; did you mean 'temperature'"),
         (QUESTION, {"temperature": -1}, "temperature must be >= 0"),
         (QUESTION, {"num_chains": 0}, "must be at least 1"),
+        (QUESTION, {"num_chains": "2"}, "num_chains must be a whole number, got '2'"),
+        (QUESTION, {"max_turns": 2.5}, "max_turns must be a whole number, got 2.5"),
     ],
 )
 def test_bad_calls(make: Any, messages: Any, options: dict[str, Any], says: str) -> None:
