@@ -23,6 +23,7 @@ from agentfly_core.learners.policy import Policy
 from agentfly_core.learners.reporting import Report
 from agentfly_core.learners.update import Updater, UpdateSettings
 from agentfly_core.runs.files import replace_folder
+from agentfly_core.runs.trajectories import TrajectoryWriter
 from agentfly_core.types import GenerationBackend, RolloutEngine, Task, Trajectory, UsageError
 
 if TYPE_CHECKING:
@@ -49,8 +50,14 @@ class LocalLearner:
     share_prompts: bool = True
 
     def check(self, recipe: LoadedRecipe) -> list[str]:
-        """Reasons, each with its field and a way out, for which this recipe cannot be trained; [] if it can."""
+        """Reasons, each with its field and a way out, for which this recipe cannot be trained; [] if it can.
+
+        Raises:
+            MissingDependency: trajectories are to be saved, but what writes them is not installed.
+        """
         r, needs = recipe.recipe, recipe.algorithm.needs
+        if r.run.save_trajectories:
+            TrajectoryWriter.check()
         reasons = []
         if needs.critic:
             reasons.append(

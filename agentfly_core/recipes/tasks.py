@@ -40,12 +40,16 @@ class RecipeData:
             wanted: the fields that each reward needs.
 
         Raises:
-            UsageError: a malformed row, no prompt, or a field that a reward needs and the row lacks.
+            UsageError: no rows, a malformed one, no prompt, or a field that a reward needs and the row lacks.
         """
         splits: tuple[Split, ...] = ("train", "eval")
         for split in splits:
             if getattr(self._recipe.data, split) or self._environment_tasks:
-                for row in self._rows(split).first(_FIRST_ROWS):
+                rows = self._rows(split)
+                first = rows.first(_FIRST_ROWS)
+                if not first:
+                    raise UsageError(f"data.{split}: {rows.name} has no rows")
+                for row in first:
                     _check_fields(row, self._task(row), wanted)
 
     def train(self, start: int) -> Iterator[Task]:

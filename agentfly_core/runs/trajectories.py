@@ -25,6 +25,15 @@ class TrajectoryWriter:
         self._rows: dict[tuple[int, Split], list[dict[str, Any]]] = defaultdict(list)
         self._lock = Lock()
 
+    @staticmethod
+    def check() -> None:
+        """Find out now, rather than after the first step, whether trajectories can be written.
+
+        Raises:
+            MissingDependency: pyarrow is not installed.
+        """
+        _pyarrow()
+
     def append(self, step: int, trajectory: Trajectory) -> None:
         """Keep a trajectory until the step is flushed."""
         with self._lock:

@@ -54,6 +54,9 @@ def test_recipe_show_and_schema(agentfly: Run, workspace: Path) -> None:
         (["eval", "recipe.yaml", "--model", "./none"], "there is no model folder './none'"),
         (["eval", "recipe.yaml", "--run", "a", "--model", "b"], "--run and --model exclude each other"),
         (["eval", "recipe.yaml", "data.eval=null"], "data.eval: missing; name a file or a module:function"),
+        (["train", "recipe.yaml", "data.eval=empty.jsonl"], "empty.jsonl has no rows"),
+        (["eval", "recipe.yaml", "data.eval=empty.jsonl"], "empty.jsonl has no rows"),
+        (["run", "recipe.yaml", "hi", "data.train=empty.jsonl"], "data.train: "),
         (["sft", "recipe.yaml"], "sft: missing; name the conversations"),
         (["sft", "recipe.yaml", "--output", "model"], "--output model exists and is not empty"),
         (["run", "none.yaml", "hi"], "recipe none.yaml does not exist"),
@@ -66,6 +69,7 @@ def test_bad_input_is_one_error_and_exit_code_2(
     agentfly: Run, workspace: Path, arguments: list[str], says: str
 ) -> None:
     (workspace / "bad.jsonl").write_text('{"prompt": "x", "answer": 1}\n{"prompt": \n')
+    (workspace / "empty.jsonl").write_text("")
     (workspace / "bare.jsonl").write_text('{"prompt": "x"}\n')
     (workspace / "broken.py").write_text("\n1 / 0\n")
     other = workspace / "other"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,10 @@ def test_every_algorithm_without_a_critic_trains(load: Any, model_folder: Path, 
     folder = train(load(f"algorithm={name}", "train.steps=1", "evaluation.before=false", "evaluation.after=false"))
     assert folder.metrics.read()[0]["optim/steps"] == 1
     assert not equal(weights(folder.model_path), weights(model_folder))
+
+
+def test_what_cannot_be_written_is_refused_before_the_run(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r"trajectories needs the package 'pyarrow'.*pip install"):
+        load().check_training()
+    load("run.save_trajectories=false").check_training()
