@@ -51,14 +51,14 @@ def file_rows(path: Path) -> Iterator[Row]:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         for line, text in enumerate(file, 1):
             if text.strip():
                 yield f"{path}:{line}", _parse(text.strip(), path, line)
 
 
 def _json(path: Path) -> Iterator[tuple[str, Any]]:
-    rows = _parse(path.read_text(encoding="utf-8"), path)
+    rows = _parse(path.read_text(encoding="utf-8-sig"), path)
     if not isinstance(rows, list):
         raise UsageError(f"{path}: expected a list of objects, got a {type(rows).__name__}")
     for number, row in enumerate(rows, 1):

@@ -46,6 +46,9 @@ def test_every_format_reads_alike(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('\ufeffprompt,answer\n"a, b",1\n"say ""é""",2\n', encoding="utf-8")
     for name in ("a.jsonl", "a.json", "a.csv"):
         assert values(rows_of(name, base=tmp_path), 9) == rows
+    for name in ("a.jsonl", "a.json"):  # as Windows' editors save them
+        (tmp_path / name).write_text((tmp_path / name).read_text(encoding="utf-8"), encoding="utf-8-sig")
+        assert values(rows_of(name, base=tmp_path), 9) == rows
     pyarrow = pytest.importorskip("pyarrow")
     pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert values(rows_of("a.parquet", base=tmp_path), 9) == rows
