@@ -29,17 +29,10 @@ from agentfly_core.types.messages import (
 )
 from agentfly_core.types.protocols import (
     Agent,
-    Algorithm,
     ChatTemplate,
-    Coordinator,
     Environment,
     GenerationBackend,
     HistoryMode,
-    Learner,
-    Lease,
-    MetricSink,
-    ResourceManager,
-    ResourceProvider,
     Reward,
     RolloutEngine,
     TemplateFamily,
@@ -47,6 +40,15 @@ from agentfly_core.types.protocols import (
     WaveBackend,
 )
 from agentfly_core.types.resources import CoordinatorStatus, Isolation, ResourceSpec, Ticket
+from agentfly_core.types.services import (
+    Algorithm,
+    Coordinator,
+    Learner,
+    Lease,
+    MetricSink,
+    ResourceManager,
+    ResourceProvider,
+)
 from agentfly_core.types.tasks import Split, Task, derive_seed
 from agentfly_core.types.tokens import (
     Appended,

@@ -14,7 +14,8 @@ from agentfly_core.types.tasks import Split
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
-    from agentfly_core.types.protocols import Environment, ResourceManager
+    from agentfly_core.types.protocols import Environment
+    from agentfly_core.types.services import ResourceManager
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,172 @@
+"""The extension points around the chains as Protocols: learning, resources, capacity, metrics.
+
+Plugins need not inherit from anything here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from agentfly_core.types.batches import AdvantageOutput, LossOutput, Needs, TrainBatch
+from agentfly_core.types.resources import CoordinatorStatus, Isolation, ResourceSpec, Ticket
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """Advantages and a loss: data plus pure functions over tensors."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def needs(self) -> Needs: ...
+
+    def advantages(self, batch: TrainBatch) -> AdvantageOutput:
+        """Advantages of the whole update batch, (B, T-1)."""
+        ...
+
+    def policy_loss(
+        self,
+        logp: Tensor,
+        old_logp: Tensor,
+        rollout_logp: Tensor | None,
+        advantages: Tensor,
+        mask: Tensor,
+        *,
+        token_count: int,
+        nonempty_count: int,
+        chain_count: int,
+        scale: float = 1.0,
+        chain: Tensor | None = None,
+    ) -> LossOutput:
+        """Loss of some rows of an optimizer step; the losses of all its micro-batches add up to the step's.
+
+        Args:
+            logp: (R, T-1), the variable of the gradient. R rows of the batch, the rows of a chain together.
+            old_logp, rollout_logp, advantages: (R, T-1).
+            mask: (R, T-1) bool.
+            token_count: sampled tokens of the whole optimizer step, over all ranks.
+            nonempty_count: its chains with at least one sampled token.
+            chain_count: all its real chains, empty and unscored ones too, padding rows never.
+            scale: multiplies the result (ranks times accumulation steps).
+            chain: (R,) which chain each row belongs to; None means that every row is a chain of its own.
+        """
+        ...
+
+
+class Lease(Protocol):
+    """A resource held for a while."""
+
+    @property
+    def spec(self) -> ResourceSpec: ...
+    @property
+    def resource(self) -> Any:
+        """The provider's handle, for ``worker`` the object's proxy.
+
+        Raises:
+            LeaseLost: the lease ran out or its instance died.
+        """
+        ...
+
+
+class ResourceManager(Protocol):
+    """Hands out warm, isolated instances within a coordinated capacity."""
+
+    def lease(self, spec: ResourceSpec, *, owner: str) -> AbstractAsyncContextManager[Lease]:
+        """Wait in order for capacity, then hold an instance; it is reset, kept warm or replaced on exit.
+
+        Raises:
+            ResourceError: it cannot be started, or its isolation is weaker than the spec demands.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop every instance."""
+        ...
+
+
+@runtime_checkable
+class ResourceProvider(Protocol):
+    """Starts and stops one kind of resource."""
+
+    @property
+    def isolation(self) -> Isolation: ...
+
+    async def start(self, spec: ResourceSpec, *, run_id: str) -> Any:
+        """A new instance. Cancelling the call leaves nothing behind."""
+        ...
+
+    async def health(self, instance: Any) -> bool:
+        """Whether it can be handed out."""
+        ...
+
+    async def reset(self, instance: Any) -> bool:
+        """Make it as new; False says that it must be replaced."""
+        ...
+
+    async def stop(self, instance: Any) -> None:
+        """End it and everything it started; calling it twice does nothing."""
+        ...
+
+    async def sweep(self, run_id: str) -> int:
+        """End what a crashed run left; how many there were."""
+        ...
+
+
+@runtime_checkable
+class Coordinator(Protocol):
+    """Counts capacity, in this process or across a cluster. First come, first served within a kind."""
+
+    async def acquire(self, kind: str, owner: str, *, amount: int = 1, ttl: float = 60.0) -> Ticket:
+        """Wait for ``amount`` of ``kind``. Cancelling the wait leaves no trace.
+
+        Raises:
+            ResourceError: more than the whole capacity is asked for.
+        """
+        ...
+
+    async def renew(self, ticket: Ticket, *, ttl: float = 60.0) -> Ticket:
+        """Hold on for ``ttl`` more seconds.
+
+        Raises:
+            LeaseLost: it has expired or was released.
+        """
+        ...
+
+    async def release(self, ticket: Ticket) -> None:
+        """Give it back; doing so twice, or after expiry, does nothing."""
+        ...
+
+    async def status(self) -> list[CoordinatorStatus]: ...
+
+
+@runtime_checkable
+class MetricSink(Protocol):
+    """Where a run's numbers go besides ``metrics.jsonl``."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Drives training of a recipe. Gets the loaded recipe; see ``recipes.load.LoadedRecipe``."""
+
+    def check(self, recipe: Any) -> list[str]:
+        """Reasons, each naming a field and a way out, for which it cannot honour the recipe; [] if it can."""
+        ...
+
+    def train(self, recipe: Any, folder: Any, *, resume: bool = False, stop: threading.Event | None = None) -> None:
+        """Train into the run folder until the recipe's last step or until ``stop`` is set.
+
+        Args:
+            folder: a ``runs.RunFolder``.
+            resume: go on from the folder's latest checkpoint.
+            stop: set from another thread or a signal handler: end the step in hand, save, return.
+        """
+        ...
