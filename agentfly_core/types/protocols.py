@@ -1,4 +1,4 @@
-"""The extension points of a chain as Protocols; those around it are in ``services``. Plugins need not inherit from any."""
+"""The extension points of a chain as Protocols (see ``services`` for those around it). Plugins need not inherit."""
 
 from __future__ import annotations
 
