@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,23 +220,25 @@ def import_file(path: Path, *, reload: bool = True) -> ModuleType:
     """
     path = path.resolve()
     name = f"{_FILE_PREFIX}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
-    if not reload and name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise UsageError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    previous = sys.modules.get(name)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        if previous is not None:
-            sys.modules[name] = previous
-        raise
-    return module
+    with _importing:  # another thread must not get the module while it is being executed
+        if not reload and name in sys.modules:
+            return sys.modules[name]
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise UsageError(f"{path} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        previous = sys.modules.get(name)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            if previous is not None:
+                sys.modules[name] = previous
+            raise
+        return module
 
 
+_importing = threading.RLock()
 _FILE_PREFIX = "agentfly_user_"
 """Begins the module name of a user's own file."""

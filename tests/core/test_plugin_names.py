@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -134,3 +136,12 @@ def test_a_disabled_plugin_asked_for_by_module_is_an_error(site, monkeypatch):
 def test_a_registration_that_is_an_instance_has_no_target():
     with pytest.raises(UsageError, match="another process cannot find it"):
         _ = Registration("tools", "x", SimpleNamespace(), "p", "d").target
+
+
+def test_threads_that_import_one_file_at_once_all_get_it_whole(tmp_path: Path) -> None:
+    file = tmp_path / "slow_to_import.py"
+    file.write_text("import time\ntime.sleep(0.2)\ndef thing(): ...\n")
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(import_target, [f"{file}:thing"] * 8))
+    assert {f.__name__ for f in found} == {"thing"}
+    assert len(set(map(id, found))) == 1

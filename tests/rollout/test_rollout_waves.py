@@ -155,7 +155,7 @@ def test_fewer_environments_than_chains(kit: Any) -> None:
     backend.generate_wave = wave
     with kit.engine(backend, deterministic=True, **options) as engine:
         found = list(engine.run([kit.task()], chains=6))
-    assert [t.reward for t in found] == [1.5] * 6
+    assert [(t.status.value, t.error, t.reward) for t in found] == [("completed", None, 1.5)] * 6
     assert sizes == [2] * 9
     asyncio.run(manager.close())
 
