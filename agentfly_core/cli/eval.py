@@ -40,12 +40,13 @@ def evaluate(loaded: LoadedRecipe) -> list[dict[str, object]]:
     """One row for each mode of the recipe's evaluation."""
     import asyncio
 
+    recipe = loaded.recipe
+    tasks = loaded.eval_tasks()  # what is wrong with the data is said before anything heavy is imported
+
     from agentfly_core.cli.progress import progress
     from agentfly_core.cli.tables import evaluation_rows
     from agentfly_core.learners.evaluate import evaluate as run_evaluation
 
-    recipe = loaded.recipe
-    tasks = loaded.eval_tasks()
     backend = loaded.backend()
     try:
         with progress(loaded.plugins, 0), loaded.engine(backend) as engine:

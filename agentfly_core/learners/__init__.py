@@ -11,4 +11,4 @@ from agentfly_core.types import MissingDependency
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
-    raise MissingDependency("torch", "training", "agentfly-core[local]") from error
+    raise MissingDependency("torch", "training or evaluating", "agentfly-core[local]") from error
