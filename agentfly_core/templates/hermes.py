@@ -69,11 +69,11 @@ def read_call(body: str) -> ToolCall | CallError:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return _error(CallErrorKind.INVALID_JSON, f"a tool call is not valid JSON: {reason}. {_FORM}")
-    if not isinstance(call, dict):
-        return _error(CallErrorKind.NOT_AN_OBJECT, f"a tool call is {_kind(call)}, not a JSON object. {_FORM}")
-    trouble = _trouble(call)
+    trouble = _trouble(call)  # first the depth: how deep the reader itself goes differs between Pythons
     if trouble is CallErrorKind.INVALID_JSON:
         return _error(trouble, f"a tool call is nested deeper than {MAX_DEPTH} levels. {_FORM}")
+    if not isinstance(call, dict):
+        return _error(CallErrorKind.NOT_AN_OBJECT, f"a tool call is {_kind(call)}, not a JSON object. {_FORM}")
     name, arguments = call.get("name"), call.get("arguments")
     if not isinstance(name, str) or not name:
         return _error(CallErrorKind.MISSING_NAME, f"a tool call has no name. {_FORM}")
