@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ DEFAULT_TIMEOUT = 30.0
 DEFAULT_MAX_OUTPUT_CHARS = 16_000
 
 
-class CallableTool:
+class CallableTool(ABC):
     """What tools made from functions and from schemas have in common.
 
     Attributes:
@@ -111,9 +112,10 @@ class CallableTool:
     def _failure(self, status: ToolStatus, text: str, started: float) -> ToolOutcome:
         return ToolOutcome(self.name, status, cut(text, self.max_output_chars), time.monotonic() - started)
 
+    @abstractmethod
     def _arguments(self) -> Arguments:
-        raise NotImplementedError
+        """What the tool takes."""
 
+    @abstractmethod
     def _prepare(self, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
         """The call, ready to be made."""
-        raise NotImplementedError
