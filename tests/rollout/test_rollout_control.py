@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import inspect
 import threading
 import time
 import weakref
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agentfly_core.rollout import Engine
 from agentfly_core.rollout.sampling import on_loop_of
 from agentfly_core.tools import tool
 from agentfly_core.types import ChainStatus, Generation, RolloutEngine, Task, ToolContext, UsageError
@@ -25,9 +27,14 @@ def fine() -> int:
     return 1
 
 
-def test_the_engine_is_a_rollout_engine(kit: Any) -> None:
-    engine: RolloutEngine = kit.engine(kit.scripted("hi"))
-    engine.close()
+@pytest.mark.parametrize("method", ["submit", "run", "pause", "resume", "close"])
+def test_the_engine_has_the_contracts_signatures(method: str) -> None:
+    """The same names, kinds and defaults."""
+
+    def shape(owner: type) -> list[tuple[str, Any, Any]]:
+        return [(p.name, p.kind, p.default) for p in inspect.signature(getattr(owner, method)).parameters.values()]
+
+    assert shape(Engine) == shape(RolloutEngine)
 
 
 def test_run_names_groups_and_numbers_chains(kit: Any) -> None:
