@@ -1,0 +1,44 @@
+"""Options of the learner that are no OpenRLHF flags: how the run is launched and watched.
+
+``learner.options`` holds both: a key with a dot (``ds.zero_stage``) is a flag of OpenRLHF, one without is one of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agentfly_core.recipes.schema import Section
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class LaunchOptions(Section):
+    """Where the run is started, and how long it may stand still."""
+
+    ray_address: str | None = None
+    """An existing cluster, as ``ray.init`` takes it; None uses ``RAY_ADDRESS`` or else starts Ray in this process."""
+    submit: str | None = None
+    """Address of a Ray dashboard (``http://head:8265``): the run is submitted there as a job."""
+    working_dir: str | None = None
+    """Folder, relative to the recipe, that Ray ships to every node; for plugins that are not installed there."""
+    resource_capacity: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+    """Most resources of a kind (``worker``, ``docker``) in use at once over all nodes; absent kinds are unlimited."""
+    cluster_timeout: Seconds = 600.0
+    """Seconds to wait for the cluster's GPUs."""
+    first_batch_timeout: Seconds = 3600.0
+    """Seconds from then to the first batch of chains: models are loaded in it."""
+    step_timeout: Seconds = 7200.0
+    """Seconds a training step may take."""
+
+
+def launch_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of ``learner.options`` that is ours."""
+    return {name: value for name, value in options.items() if "." not in name}
+
+
+def flag_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of ``learner.options`` that is OpenRLHF's flags."""
+    return {name: value for name, value in options.items() if "." in name}
