@@ -187,6 +187,18 @@ def check_item(kind: str, name: str, item: Any) -> None:
         good = inspect.isclass(item) and all(hasattr(item, m) for m in ("start", "decide", "observe", "observe_step"))
     if not good:
         raise UsageError(f"register_{kind}: {name!r} must be {KINDS[kind]}, got {item!r:.200}")
+    if kind == "agents" and not _takes_tools(item):
+        raise UsageError(f"register_agents: {name!r} must have start(self, task, observation, tools)")
+
+
+def _takes_tools(agent: Any) -> bool:
+    """Whether the class's ``start`` can be called with a task, an observation and the tools."""
+    bound = isinstance(inspect.getattr_static(agent, "start"), staticmethod | classmethod)
+    try:
+        inspect.signature(agent.start).bind(*([] if bound else [None]), None, None, {})
+    except TypeError:
+        return False
+    return True
 
 
 def describe(item: Any) -> str:

@@ -50,7 +50,7 @@ class TextActionAgent:
         self._action = action
         self._tag = tag
 
-    def start(self, task: Task, observation: Observation | None) -> list[Message]:
+    def start(self, task: Task, observation: Observation | None, tools: Mapping[str, Tool]) -> list[Message]:
         """The opening messages."""
         return opening_messages(task, observation, self._system_prompt)
 

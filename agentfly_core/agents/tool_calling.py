@@ -47,7 +47,7 @@ class ToolCallingAgent:
         self._system_prompt = system_prompt
         self._reminder = reminder
 
-    def start(self, task: Task, observation: Observation | None) -> list[Message]:
+    def start(self, task: Task, observation: Observation | None, tools: Mapping[str, Tool]) -> list[Message]:
         """The opening messages."""
         return opening_messages(task, observation, self._system_prompt)
 

@@ -151,7 +151,8 @@ class ConversationEncoder:
         first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), 0)
         if first == 0:
             raise UsageError("sft.data: a conversation must have a message before the assistant's first")
-        opening = self._agent.start(Task("sft", tuple(messages[:first])), None)
+        by_name = {tool.name: tool for tool in tools}
+        opening = self._agent.start(Task("sft", tuple(messages[:first])), None, by_name)
         return encode_conversation(self._template, opening, messages[first:], list_schemas(self._agent, tools))
 
 

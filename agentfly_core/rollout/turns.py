@@ -103,7 +103,7 @@ class Turns:
             self._tools = merge_tools(setup.tools, await self._environment.tools())
             if self._tools != setup.tools:
                 self._schemas = list_schemas(setup.agent, self._tools.values())
-        self._record.messages += setup.agent.start(self._job.task, first)
+        self._record.messages += setup.agent.start(self._job.task, first, self._tools)
         ids = await self._prompt()
         if not self._fits(len(ids)):
             raise ChainEnded(

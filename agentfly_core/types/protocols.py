@@ -220,8 +220,13 @@ class Agent(Protocol):
 
     name: ClassVar[str]
 
-    def start(self, task: Task, observation: Observation | None) -> list[Message]:
-        """The opening messages. ``observation`` is the environment's first one, or None without one."""
+    def start(self, task: Task, observation: Observation | None, tools: Mapping[str, Tool]) -> list[Message]:
+        """The opening messages.
+
+        Args:
+            observation: the environment's first one, or None without one.
+            tools: the chain's, by name, the environment's own included: for an agent that says itself what there is.
+        """
         ...
 
     def decide(self, turn: AssistantTurn, tools: Mapping[str, Tool], context: ToolContext) -> Decision:

@@ -101,11 +101,11 @@ def test_outcomes_become_tool_messages_in_the_order_of_the_calls() -> None:
 def test_the_opening_is_system_prompt_task_and_first_observation() -> None:
     agent = ToolCallingAgent(system_prompt="Be brief.")
     task = Task("t", ({"role": "user", "content": "Go."},))
-    assert agent.start(task, Observation("A room.")) == [
+    assert agent.start(task, Observation("A room."), {}) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Go."},
         {"role": "user", "content": "A room."},
     ]
     own = Task("t", ({"role": "system", "content": "Mine."},))
-    assert agent.start(own, None) == [{"role": "system", "content": "Mine."}]
-    assert ToolCallingAgent().start(Task("t"), None) == []
+    assert agent.start(own, None, {}) == [{"role": "system", "content": "Mine."}]
+    assert ToolCallingAgent().start(Task("t"), None, {}) == []

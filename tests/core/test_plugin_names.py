@@ -95,6 +95,43 @@ def test_a_lazy_path_that_is_broken_names_its_plugin_when_used(site):
     assert registry.get("dotted")("a") == {"a": None}
 
 
+AGENT = """
+from agentfly_core.hookspecs import hookimpl
+
+
+class Agent:
+    {decorator}
+    def start({parameters}): ...
+    def decide(self, turn, tools, context): ...
+    def observe(self, outcomes): ...
+    def observe_step(self, result): ...
+
+
+@hookimpl
+def register_agents(register):
+    register(Agent, name="mine")
+"""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "parameters", "good"),
+    [
+        ("", "self, task, observation, tools", True),
+        ("@staticmethod", "*anything", True),
+        ("", "self, task, observation, tools, style=''", True),
+        ("", "self, task, observation", False),
+        ("@staticmethod", "task, observation", False),
+        ("", "self, task, observation, tools, style", False),
+    ],
+)
+def test_an_agent_must_be_able_to_open_with_the_tools(site, decorator, parameters, good):
+    site.add("dist-a", AGENT.format(decorator=decorator, parameters=parameters), entry="shop")
+    plugins = Plugins.load(warn=False)
+    (record,) = [r for r in plugins.records if r.name == "shop"]
+    assert (record.state == "loaded") == good
+    assert good or "start(self, task, observation, tools)" in (record.error or "")
+
+
 def test_a_file_plugin_loads_once_and_its_functions_can_be_found_from_another_process(site, tmp_path):
     own = tmp_path / "my_world.py"
     own.write_text(GOOD.format(name="mine"))

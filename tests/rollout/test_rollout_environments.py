@@ -133,9 +133,9 @@ def test_chains_of_a_group_play_the_same_episode(kit: Any, held: Held) -> None:
     seen: list[tuple[str, int]] = []
 
     class Spy(TextActionAgent):
-        def start(self, task: Task, observation: Any) -> Any:
+        def start(self, task: Task, observation: Any, tools: Any) -> Any:
             seen.append((task.id, observation.info["seed"]))
-            return super().start(task, observation)
+            return super().start(task, observation, tools)
 
     options = {"agent": Spy(), "reward": None, "environment": spec("Seeded"), "max_turns": 1}
     with kit.engine(kit.scripted("x"), resources=held.manager, seed=3, **options) as engine:
@@ -164,6 +164,20 @@ def test_a_tool_of_the_instance_runs_beside_it(kit: Any, walk: Player) -> None:
     trajectory = walk("!where {}", "bye", world="OwnToolCorridor", agent=ToolCallingAgent(), reward=kit.FixedReward())
     assert trajectory.turns[0].outcomes[0].content == "in cell 0"
     assert "where" in kit.CharTemplate().decode(trajectory.segments[0].token_ids[:10])
+
+
+def test_the_agent_opens_with_its_own_tools_and_the_environments(kit: Any, walk: Player) -> None:
+    class Listing(ToolCallingAgent):
+        def start(self, task: Task, observation: Any, tools: Any) -> Any:
+            return [{"role": "user", "content": f"{observation.content} {', '.join(tools)}"}]
+
+    @tool
+    def sing() -> str:
+        """Sing."""
+        return "la"
+
+    trajectory = walk("bye", world="OwnToolCorridor", agent=Listing(), tools=[sing], reward=kit.FixedReward())
+    assert trajectory.messages[0]["content"] == "Cell 0 of 3. sing, where"
 
 
 def test_two_tools_of_one_name_are_refused_unless_they_are_one_tool(walk: Player) -> None:

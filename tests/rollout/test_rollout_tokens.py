@@ -64,7 +64,7 @@ def test_template_history_opens_a_segment_where_the_prefix_breaks(kit: Any) -> N
 
         name = "asking"
 
-        def start(self, task: Any, observation: Any) -> Any:
+        def start(self, task: Any, observation: Any, tools: Any) -> Any:
             return list(task.messages)
 
         def decide(self, turn: Any, tools: Any, context: Any) -> Any:
