@@ -59,6 +59,10 @@ class Thing:
     def hang(self, seconds: float = 60.0) -> None:
         time.sleep(seconds)
 
+    def block_until(self, path: str) -> None:
+        while not os.path.exists(path):
+            time.sleep(0.01)
+
     def whereabouts(self) -> tuple[int, int]:
         return os.getpid(), threading.get_ident()
 

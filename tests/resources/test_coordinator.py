@@ -115,9 +115,13 @@ def test_what_can_never_be_granted_is_refused():
 
 def test_expiry_frees_a_ticket_and_wakes_who_waits():
     async def main():
-        coordinator = InProcessCoordinator({"box": 1})
+        clock = Clock()
+        coordinator = InProcessCoordinator({"box": 1}, clock=clock)
         lost = await coordinator.acquire("box", "crashed", ttl=0.05)
-        ticket = await asyncio.wait_for(coordinator.acquire("box", "next"), 5)
+        waiting = asyncio.create_task(coordinator.acquire("box", "next"))
+        await settle()
+        clock.now = 0.06
+        ticket = await asyncio.wait_for(waiting, 30)
         assert ticket.fence > lost.fence
         with pytest.raises(LeaseLost, match="crashed"):
             await coordinator.renew(lost)
@@ -129,7 +133,8 @@ def test_expiry_frees_a_ticket_and_wakes_who_waits():
 
 def test_a_waiter_learns_of_a_deadline_that_came_to_be_after_it_fell_asleep():
     async def main():
-        coordinator = InProcessCoordinator({"box": 1})
+        clock = Clock()
+        coordinator = InProcessCoordinator({"box": 1}, clock=clock)
         long = await coordinator.acquire("box", "long", ttl=1000)
         short = asyncio.create_task(coordinator.acquire("box", "short", ttl=0.05))
         await settle()
@@ -137,7 +142,8 @@ def test_a_waiter_learns_of_a_deadline_that_came_to_be_after_it_fell_asleep():
         await settle()
         await coordinator.release(long)
         await short  # and never released
-        await asyncio.wait_for(waiting, 5)
+        clock.now = 0.06
+        await asyncio.wait_for(waiting, 30)
 
     asyncio.run(main())
 
@@ -217,7 +223,7 @@ def test_a_waiter_whose_loop_was_closed_does_not_block_the_queue():
 
 def test_many_loops_in_many_threads_never_exceed_the_capacity():
     coordinator = InProcessCoordinator({"box": 3})
-    lock, inside, peak, done = threading.Lock(), 0, 0, 0
+    lock, full, inside, peak, done = threading.Lock(), threading.Event(), 0, 0, 0
 
     async def user(number: int) -> None:
         nonlocal inside, peak, done
@@ -225,6 +231,10 @@ def test_many_loops_in_many_threads_never_exceed_the_capacity():
         with lock:
             inside += 1
             peak = max(peak, inside)
+            if inside == 3:
+                full.set()
+        while not full.is_set():  # noqa: ASYNC110 - the first stay until the capacity is used up
+            await asyncio.sleep(0.001)
         await asyncio.sleep(0.0005)
         with lock:
             inside -= 1

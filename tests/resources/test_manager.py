@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,10 @@ class Counting(ObjectProvider):
         self.started = self.stopped = 0
         self.start_delay = self.reset_delay = 0.0
         self.fail_start = self.fail_reset = self.fail_stop = self.sick = False
+        self.reached: set[str] = set()
 
     async def start(self, spec, *, run_id):
+        self.reached.add("starting")
         if self.start_delay:
             await asyncio.sleep(self.start_delay)
         if self.fail_start:
@@ -38,6 +41,7 @@ class Counting(ObjectProvider):
         return not self.sick and await super().health(instance)
 
     async def reset(self, instance):
+        self.reached.add("resetting")
         await asyncio.sleep(self.reset_delay)
         if self.fail_reset:
             raise RuntimeError("no reset today")
@@ -63,6 +67,12 @@ def pool(capacity: int | None = None, **arguments) -> tuple[ResourceManager, Cou
 
 async def held(coordinator: InProcessCoordinator) -> int:
     return (await coordinator.status())[0].granted
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for it; the test's own time limit ends what never comes."""
+    while not true():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 def test_an_equal_spec_gets_the_warm_instance_as_new_and_another_spec_does_not():
@@ -92,12 +102,16 @@ def test_capacity_holds_and_everyone_gets_a_turn():
     async def main():
         manager, provider, coordinator = pool(2)
         inside = peak = 0
+        full = asyncio.Event()
 
         async def user(number):
             nonlocal inside, peak
             async with manager.lease(spec_of(), owner=str(number)) as lease:
                 inside += 1
                 peak = max(peak, inside)
+                if inside == 2:
+                    full.set()
+                await full.wait()  # the first stays until a second is there
                 await lease.resource.call("add")
                 inside -= 1
 
@@ -144,10 +158,15 @@ def test_the_total_makes_room_too():
 def test_no_more_than_the_warm_limit_is_kept(warm, kept):
     async def main():
         manager, provider, _ = pool(warm=warm)
+        inside, full = 0, asyncio.Event()
 
         async def user(number):
+            nonlocal inside
             async with manager.lease(spec_of(), owner=str(number)):
-                await asyncio.sleep(0.01)
+                inside += 1
+                if inside == 3:
+                    full.set()
+                await full.wait()
 
         await asyncio.gather(*(user(i) for i in range(3)))
         assert len(provider.live) == kept
@@ -194,14 +213,16 @@ def test_a_chain_cancelled_at_any_moment_leaks_nothing(when):
         manager, provider, coordinator = pool(1)
 
         async def chain():
+            provider.reached.add("waiting")
             async with manager.lease(spec_of(), owner="chain"):
-                await asyncio.sleep(0.1 if when == "resetting" else 30)
+                provider.reached.add("using")
+                await asyncio.sleep(0 if when == "resetting" else 30)
 
         blocker = await coordinator.acquire("object", "blocker") if when == "waiting" else None
         provider.start_delay = 30 if when == "starting" else 0
-        provider.reset_delay = 0.3 if when == "resetting" else 0
+        provider.reset_delay = 1.0 if when == "resetting" else 0
         task = asyncio.create_task(chain())
-        await asyncio.sleep(0.2)
+        await until(lambda: when in provider.reached)
         task.cancel()
         await asyncio.sleep(0)
         task.cancel()  # twice, as an impatient engine would
@@ -222,13 +243,17 @@ def test_a_chain_cancelled_at_any_moment_leaks_nothing(when):
 def test_an_abandoned_call_means_another_instance_for_the_next():
     async def main():
         manager, provider, _ = pool(1)
+        calling = asyncio.Event()
 
         async def chain():
             async with manager.lease(spec_of(), owner="chain") as lease:
-                await lease.resource.call("add_later", 1, delay=30)
+                call = asyncio.ensure_future(lease.resource.call("add_later", 1, delay=30))
+                await asyncio.sleep(0)
+                calling.set()
+                await call
 
         task = asyncio.create_task(chain())
-        await asyncio.sleep(0.1)
+        await calling.wait()
         task.cancel()
         await asyncio.wait({task})
         async with manager.lease(spec_of(), owner="next") as lease:
@@ -260,9 +285,10 @@ def test_faults_of_a_provider_are_logged_and_cost_only_the_instance(fault, caplo
 
 def test_a_lease_is_renewed_while_held():
     async def main():
-        manager, _, coordinator = pool(1, ttl=0.3)
+        manager, _, coordinator = pool(1, ttl=6)
         async with manager.lease(spec_of(), owner="a") as lease:
-            await asyncio.sleep(0.9)
+            granted_until = lease.ticket.expires_at
+            await until(lambda: lease.ticket.expires_at > granted_until)
             assert await lease.resource.call("add") == 1
             assert await held(coordinator) == 1
         with pytest.raises(LeaseLost, match="released"):
@@ -274,10 +300,10 @@ def test_a_lease_is_renewed_while_held():
 
 def test_a_lost_lease_says_so_and_its_instance_is_stopped():
     async def main():
-        manager, provider, coordinator = pool(1, ttl=0.3)
+        manager, provider, coordinator = pool(1, ttl=3)
         async with manager.lease(spec_of(), owner="a") as lease:
             await coordinator.release(lease.ticket)  # as if it had run out elsewhere
-            await asyncio.sleep(0.5)
+            await until(lambda: not provider.live)
             with pytest.raises(LeaseLost, match=r"a: the lease of object .* is over"):
                 _ = lease.resource
             assert provider.live == []
@@ -292,7 +318,7 @@ def test_a_lease_has_a_time_limit():
     async def main():
         manager, provider, coordinator = pool(1, lease_limit=0.2)
         async with manager.lease(spec_of(), owner="a") as lease:
-            await asyncio.sleep(0.5)
+            await until(lambda: lease.lost)
             with pytest.raises(LeaseLost, match=r"it lasted 0.2 s, the limit"):
                 _ = lease.resource
         assert (provider.live, await held(coordinator)) == ([], 0)
@@ -303,11 +329,11 @@ def test_a_lease_has_a_time_limit():
 
 def test_a_dead_worker_loses_its_lease_and_the_next_gets_another():
     async def main():
-        manager = ResourceManager(InProcessCoordinator({"worker": 1}), {"worker": WorkerProvider()}, ttl=0.6)
+        manager = ResourceManager(InProcessCoordinator({"worker": 1}), {"worker": WorkerProvider()}, ttl=6)
         spec = spec_of(kind="worker")
         async with manager.lease(spec, owner="a") as lease:
             os.kill(lease.resource.pid, signal.SIGKILL)
-            await asyncio.sleep(0.8)
+            await until(lambda: lease.lost)
             with pytest.raises(LeaseLost, match="instance died"):
                 _ = lease.resource
         async with manager.lease(spec, owner="b") as lease:

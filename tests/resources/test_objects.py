@@ -124,15 +124,15 @@ def test_a_cancelled_call_breaks_the_object(kind):
 
 
 @kinds
-def test_the_loop_runs_on_while_a_method_blocks(kind):
+def test_the_loop_runs_on_while_a_method_blocks(kind, tmp_path):
     async def main():
         async with started(spec_of(kind)) as (_, handle):
-            call = asyncio.create_task(handle.call("hang", 0.3))
-            ticks = 0
-            while not call.done():
-                ticks += 1
+            call = asyncio.create_task(handle.call("block_until", str(tmp_path / "go")))
+            for _ in range(5):
                 await asyncio.sleep(0.01)
-            assert ticks >= 5
+            assert not call.done()
+            (tmp_path / "go").touch()
+            await call
 
     asyncio.run(main())
 
