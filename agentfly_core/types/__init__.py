@@ -40,6 +40,7 @@ from agentfly_core.types.protocols import (
     WaveBackend,
 )
 from agentfly_core.types.resources import CoordinatorStatus, Isolation, ResourceSpec, Ticket
+from agentfly_core.types.sandboxes import Completed, FileEntry, IsolationReport, Sandbox, SandboxProcess
 from agentfly_core.types.services import (
     Algorithm,
     Coordinator,
@@ -76,12 +77,14 @@ __all__ = [
     "CallTools",
     "ChainStatus",
     "ChatTemplate",
+    "Completed",
     "Content",
     "Continue",
     "Coordinator",
     "CoordinatorStatus",
     "Decision",
     "Environment",
+    "FileEntry",
     "Finish",
     "FinishReason",
     "Generation",
@@ -93,6 +96,7 @@ __all__ = [
     "ImagePart",
     "InvalidArguments",
     "Isolation",
+    "IsolationReport",
     "JSON",
     "Learner",
     "Lease",
@@ -113,6 +117,8 @@ __all__ = [
     "Role",
     "RolloutEngine",
     "SamplingParams",
+    "Sandbox",
+    "SandboxProcess",
     "Segment",
     "Split",
     "StepEnvironment",
