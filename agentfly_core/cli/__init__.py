@@ -31,7 +31,9 @@ COMMANDS: dict[str, str] = {
 class Failure(click.ClickException):
     """An ``AgentFlyError`` on its way to the terminal."""
 
-    exit_code = 2
+    def __init__(self, error: AgentFlyError) -> None:
+        super().__init__(str(error))
+        self.exit_code = error.exit_code  # type: ignore[misc]  # click types it as of the class
 
     def show(self, file: Any = None) -> None:
         click.echo(f"error: {self.message}", err=True)
@@ -73,7 +75,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except AgentFlyError as error:
-            raise Failure(str(error)) from error
+            raise Failure(error) from error
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(130)

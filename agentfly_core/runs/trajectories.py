@@ -1,4 +1,4 @@
-"""Trajectories on disk: Parquet, one file for each step and split."""
+"""Trajectories on disk: Parquet, one file for each step and split, or one of each process that writes them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from agentfly_core.runs.encoding import from_row, to_row
 from agentfly_core.runs.files import replacing
 from agentfly_core.types import MissingDependency, Split, Trajectory, UsageError
 
-_NAME = re.compile(r"step-(\d{6,})-(train|eval)\.parquet")
+_NAME = re.compile(r"step-(\d{6,})-(train|eval)(?:\.[A-Za-z0-9_-]+)?\.parquet")
 
 
 class TrajectoryWriter:
-    """Collects a step's trajectories and writes them at once. Safe to append to from several threads."""
+    """Collects a step's trajectories and writes them at once. Safe to append to from several threads.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the folder.
+        part: names the files of this writer where several processes write: letters, digits, ``-`` and ``_``.
+    """
+
+    def __init__(self, path: Path, part: str = "") -> None:
         self.path = path
+        self._suffix = f".{part}.parquet" if part else ".parquet"
         self._rows: dict[tuple[int, Split], list[dict[str, Any]]] = defaultdict(list)
         self._lock = Lock()
 
@@ -44,7 +50,7 @@ class TrajectoryWriter:
         with self._lock:
             due = {key: self._rows.pop(key) for key in list(self._rows) if key[0] == step}
         for (_, split), rows in due.items():
-            self._write(self.path / f"step-{step:06d}-{split}.parquet", rows)
+            self._write(self.path / f"step-{step:06d}-{split}{self._suffix}", rows)
 
     def rewind(self, step: int) -> None:
         """Delete the files of every step after ``step``."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import ClassVar
 
 
 class AgentFlyError(Exception):
     """Base of every error raised on purpose. The message says what, where and how to mend it."""
+
+    exit_code: ClassVar[int] = 2
+    """With which the command line ends. A kind of failure that scripts tell from wrong input has one of its own."""
 
 
 class UsageError(AgentFlyError):

@@ -57,11 +57,16 @@ def test_wrong_commands_and_options_exit_with_2(agentfly):
 
 GREET = """
 import click
-from agentfly_core.types import UsageError
+from agentfly_core.types import AgentFlyError, UsageError
+
+class Broken(AgentFlyError):
+    exit_code = 3
 
 @click.command()
 @click.argument("name")
 def command(name):
+    if name == "lost":
+        raise Broken("the way is gone")
     if name == "nobody":
         raise UsageError("there is nobody")
     if name == "stop":
@@ -92,6 +97,8 @@ def test_errors_are_one_line_and_interrupts_exit_with_130(site, agentfly):
     site.add("dist-a", "[agentfly.commands]\ngreet = af_cli_greet:command\n", greet=GREET)
     wrong = agentfly("greet", "nobody")
     assert (wrong.exit_code, wrong.stderr, wrong.stdout) == (2, "error: there is nobody\n", "")
+    lost = agentfly("greet", "lost")
+    assert (lost.exit_code, lost.stderr) == (3, "error: the way is gone\n")
     stopped = agentfly("greet", "stop")
     assert (stopped.exit_code, stopped.stderr) == (130, "interrupted\n")
 

@@ -155,6 +155,21 @@ def test_one_file_a_step_and_split_and_a_second_flush_adds(tmp_path: Path) -> No
     assert [t.task.id for t in read_trajectories(tmp_path)] == ["b", "d", "a", "c"]
 
 
+def test_several_processes_write_a_file_each(tmp_path: Path) -> None:
+    writers = [TrajectoryWriter(tmp_path, part) for part in ("engine-0", "engine-1")]
+    for writer, task in zip(writers, "ab", strict=True):
+        for step in (1, 2):
+            writer.append(step, simple(f"{task}{step}"))
+            writer.flush(step)
+    assert [f.name for f in sorted(tmp_path.glob("*-000001-*"))] == [
+        "step-000001-train.engine-0.parquet",
+        "step-000001-train.engine-1.parquet",
+    ]
+    assert [t.task.id for t in read_trajectories(tmp_path)] == ["a1", "b1", "a2", "b2"]
+    TrajectoryWriter(tmp_path).rewind(1)
+    assert [t.task.id for t in read_trajectories(tmp_path)] == ["a1", "b1"]
+
+
 def test_rewind_deletes_later_steps(tmp_path: Path) -> None:
     writer = TrajectoryWriter(tmp_path)
     for step in (1, 2, 3):
