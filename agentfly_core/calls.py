@@ -1,4 +1,4 @@
-"""Calling users' functions: synchronous ones in daemon threads, asynchronous ones on the loop, none for ever."""
+"""Calling users' functions: synchronous ones in daemon threads, asynchronous ones on the call loop, none for ever."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
+from agentfly_core.call_loop import on_call_loop
 from agentfly_core.types.errors import AgentFlyError
 
 CLEAN_UP_SECONDS = 1.0
@@ -80,14 +81,15 @@ async def invoke(function: Callable[[], Any], *, timeout: float | None) -> Any:
 
     A synchronous function runs in a daemon thread of its own, so that one which never ends holds up neither other
     calls nor the interpreter's exit; after the timeout it no longer counts against any limit. Waiting for a thread
-    does not count as running. Cancelling the wait cancels an asynchronous function.
+    does not count as running. An asynchronous function runs on the call loop (see ``call_loop``), where one that
+    blocks holds up neither this loop nor later calls. Cancelling the wait cancels it.
 
     Raises:
         CallFailed: it raised anything, ``SystemExit`` included.
         CallTimedOut: the timeout (seconds) passed first.
     """
     if inspect.iscoroutinefunction(_plain(function)):
-        return await _bounded(_captured(function), timeout)
+        return await _bounded(_on_call_loop(function), timeout)
     async with _threads:
         return await _bounded(_in_thread(function), timeout)
 
@@ -139,6 +141,10 @@ async def _captured(function: Callable[[], Any]) -> _Outcome:
         return None, error
 
 
+async def _on_call_loop(function: Callable[[], Any]) -> _Outcome:
+    return await on_call_loop(lambda: _captured(function))
+
+
 async def _end(task: asyncio.Future[Any]) -> None:
     task.cancel()
     await asyncio.wait({task}, timeout=CLEAN_UP_SECONDS)
@@ -158,5 +164,5 @@ async def _in_thread(function: Callable[[], Any]) -> _Outcome:
     threading.Thread(target=run, name="agentfly-call", daemon=True).start()
     value, error = await asyncio.wrap_future(future)
     if error is None and inspect.isawaitable(value):  # a plain function around an asynchronous one
-        return await _captured(lambda: value)
+        return await _on_call_loop(lambda: value)
     return value, error

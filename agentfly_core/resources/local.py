@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from agentfly_core.call_loop import on_call_loop
 from agentfly_core.resources.handle import Handle, refuse_unsupported
 from agentfly_core.resources.host import Host
 from agentfly_core.resources.threads import SerialThread
@@ -14,7 +15,7 @@ from agentfly_core.types import Isolation, ResourceSpec
 
 
 class ObjectHandle(Handle):
-    """An object of this process. Its sync methods run on a thread of its own, its async ones on the caller's loop."""
+    """An object of this process. Its sync methods run on a thread of its own, its async ones on the call loop."""
 
     def __init__(self, spec: ResourceSpec) -> None:
         super().__init__(spec)
@@ -43,9 +44,9 @@ class ObjectHandle(Handle):
 
     async def _invoke(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if inspect.iscoroutinefunction(function):
-            return await function(*args, **kwargs)
+            return await on_call_loop(lambda: function(*args, **kwargs))
         result = await asyncio.wrap_future(self._thread.submit(lambda: function(*args, **kwargs)))
-        return await result if inspect.isawaitable(result) else result
+        return await on_call_loop(lambda: result) if inspect.isawaitable(result) else result
 
 
 class ObjectProvider:

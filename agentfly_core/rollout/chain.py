@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
+from agentfly_core.call_loop import on_call_loop
 from agentfly_core.rollout.clock import Clock, Deadline
 from agentfly_core.rollout.environments import RecordingEnvironment
 from agentfly_core.rollout.record import Record
@@ -122,7 +123,8 @@ class Chain:
         if not getattr(self._scope, "_exit_callbacks", True):
             return  # nothing was entered: spare most chains a task
         try:
-            await contained(self._scope.aclose(), what=f"chain {self._job.name}: its scope", timeout=RELEASE_SECONDS)
+            leaving = on_call_loop(self._scope.aclose)  # where tools entered it
+            await contained(leaving, what=f"chain {self._job.name}: its scope", timeout=RELEASE_SECONDS)
         except Exception:
             logger.warning("chain %s: what its tools held was not given back cleanly", self._job.name, exc_info=True)
 

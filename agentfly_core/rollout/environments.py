@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsFloat, TypeVar
 
@@ -28,8 +28,22 @@ from agentfly_core.types import (
 R = TypeVar("R")
 
 
+def _at_home(method: Callable[..., Coroutine[Any, Any, R]]) -> Callable[..., Coroutine[Any, Any, R]]:
+    """Run it on the engine's loop: a tool that calls it has a loop of its own."""
+
+    @functools.wraps(method)
+    async def call(self: RecordingEnvironment, *arguments: Any) -> R:
+        if asyncio.get_running_loop() is self._home:
+            return await method(self, *arguments)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(method(self, *arguments), self._home))
+
+    return call
+
+
 class RecordingEnvironment:
     """The leased environment as an ``Environment``. Steps made by the engine and inside tools run one at a time.
+
+    Made on the engine's loop; its methods may be awaited on any.
 
     Attributes:
         done: a step ended the episode; later steps change nothing.
@@ -39,14 +53,17 @@ class RecordingEnvironment:
     def __init__(self, handle: Handle) -> None:
         self.done = False
         self.error: str | None = None
+        self._home = asyncio.get_running_loop()
         self._handle = handle
         self._lock = asyncio.Lock()
         self._reward = 0.0
 
+    @_at_home
     async def reset(self, task: Task, seed: int) -> Observation:
         """Begin the task."""
         return self._expect(Observation, await self._call("reset", task, seed), "reset")
 
+    @_at_home
     async def step(self, action: str) -> StepResult:
         """Act, and keep the reward for the turn. After the end nothing happens any more."""
         async with self._lock:
@@ -68,15 +85,18 @@ class RecordingEnvironment:
         """Whether the environment names its states."""
         return "anchor" in self._handle.members
 
+    @_at_home
     async def anchor(self) -> str:
         """The state's key."""
         return str(await self._call("anchor"))
 
+    @_at_home
     async def admissible_actions(self) -> Sequence[str]:
         """The actions that now make sense; empty where the environment does not say."""
         has = "admissible_actions" in self._handle.members
         return list(await self._call("admissible_actions")) if has else []
 
+    @_at_home
     async def tools(self) -> list[Tool]:
         """The tools that it offers."""
         if "tools" not in self._handle.members:

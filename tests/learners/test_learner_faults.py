@@ -24,7 +24,7 @@ from agentfly_core import hookimpl, tool
 from agentfly_core.agents.tool_calling import ToolCallingAgent
 from agentfly_core.types import CallTools, Finish, ToolCall
 
-KINDS = ("raises", "exits", "hangs", "stalls", "blocks", "floods", "junk", "cancels_itself", "cancels_its_task")
+KINDS = tuple("raises exits hangs stalls blocks blocks_its_loop floods junk cancels_itself cancels_its_task".split())
 
 
 @tool
@@ -67,6 +67,13 @@ async def stalls() -> str:
 @tool(timeout=0.2)
 def blocks() -> str:
     """Keeps its thread."""
+    time.sleep(2.0)
+    return ""
+
+
+@tool(timeout=0.2)
+async def blocks_its_loop() -> str:
+    """Awaits nothing."""
     time.sleep(2.0)
     return ""
 
@@ -119,7 +126,18 @@ def register_agents(register):
     register(Faulty)
 '''
 
-KINDS = ("raises", "exits", "hangs", "stalls", "blocks", "floods", "junk", "cancels_itself", "cancels_its_task")
+KINDS = (
+    "raises",
+    "exits",
+    "hangs",
+    "stalls",
+    "blocks",
+    "blocks_its_loop",
+    "floods",
+    "junk",
+    "cancels_itself",
+    "cancels_its_task",
+)
 CHAINS = len(KINDS) + 4
 ENDED = (ChainStatus.COMPLETED, ChainStatus.MAX_TOKENS)
 """How a second turn ends: a random model seldom stops before its limit."""
@@ -142,7 +160,7 @@ def run(tmp_path: Path, model_folder: Path, plugin_file: Path) -> Any:
             "agent": {"name": "faulty", "tools": ["fine", *KINDS], "max_turns": 2, "options": {"faults": faults}},
             "data": {"train": str(data), "eval": str(data)},
             "rewards": ["letters"],
-            "rollout": {"max_tokens_per_turn": 6, "timeout": 6.0},
+            "rollout": {"max_tokens_per_turn": 6, "timeout": 8.0},
             "train": {"steps": 1, "tasks_per_step": 2, "chains_per_task": CHAINS, "optimizer": {"lr": 0.003}},
             "evaluation": {"tasks": 2, "before": False},
             "run": {"root": str(tmp_path / "runs")},
@@ -182,6 +200,7 @@ def test_a_step_with_every_fault_is_whole(run: Any, deterministic: bool) -> None
     assert [outcome.status.value for (outcome,) in said] == [
         "failed",
         "failed",
+        "timed_out",
         "timed_out",
         "timed_out",
         "ok",
