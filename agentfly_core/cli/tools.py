@@ -6,11 +6,14 @@ import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
 from agentfly_core.cli.output import json_option, load_plugins, plugin_option, show, show_json
+from agentfly_core.recipes.assemble import build_tool
+from agentfly_core.recipes.reading import apply_overrides
 from agentfly_core.types import Tool, ToolContext, ToolStatus, UsageError, text_of
 
 
@@ -37,12 +40,17 @@ def list_tools(plugin: tuple[str, ...], as_json: bool) -> None:
 @command.command("call")
 @click.argument("name")
 @click.argument("arguments", default="{}", metavar="[JSON]")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="As in a recipe (repeatable).")
 @plugin_option
 @json_option
 @click.pass_context
-def call_tool(ctx: click.Context, name: str, arguments: str, plugin: tuple[str, ...], as_json: bool) -> None:
+def call_tool(
+    ctx: click.Context, name: str, arguments: str, options: tuple[str, ...], plugin: tuple[str, ...], as_json: bool
+) -> None:
     """Call a tool with arguments given as a JSON object. Exit code 1: the call failed."""
-    tool: Tool = load_plugins(plugin).registry("tools").get(name)
+    given: dict[str, Any] = {}
+    apply_overrides(given, options)
+    tool = build_tool(name, given, load_plugins(plugin), Path.cwd())
     try:
         values = json.loads(arguments)
     except json.JSONDecodeError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentfly_core.plugins import Plugins
-from agentfly_core.recipes.calling import build
+from agentfly_core.recipes.calling import build, check_options
 from agentfly_core.recipes.schema import Recipe, RewardSection
 from agentfly_core.types import GenerationBackend, Reward, SamplingParams, Tool, UsageError
 
@@ -15,19 +17,53 @@ if TYPE_CHECKING:
     from agentfly_core.rollout import Engine
 
 
-def collect_tools(recipe: Recipe, plugins: Plugins) -> list[Tool]:
+def collect_tools(recipe: Recipe, plugins: Plugins, base: Path) -> list[Tool]:
     """The agent's tools.
 
     Raises:
-        UsageError: an unknown name, or two tools with one name.
+        UsageError: an unknown name, a wrong option, or two tools with one name.
     """
     tools: dict[str, Tool] = {}
-    for name in recipe.agent.tools:
-        tool: Tool = plugins.registry("tools").get(name)
+    for section in recipe.agent.tools:
+        tool = build_tool(section.name, section.options, plugins, base)
         if tool.name in tools:
             raise UsageError(f"agent.tools: two tools are named {tool.name!r}")
         tools[tool.name] = tool
     return list(tools.values())
+
+
+def build_tool(name: str, options: Mapping[str, Any], plugins: Plugins, base: Path) -> Tool:
+    """A registered tool, with options if there are any; relative paths among them start from ``base``."""
+    tool: Tool = plugins.registry("tools").get(name)
+    if not options:
+        return tool
+    made = build(f"tool {name!r}", _configured(name, tool), resolve_options(name, options, plugins, base))
+    if isinstance(made, type) or not isinstance(made, Tool):
+        raise UsageError(f"tool {name!r}: its factory made no Tool but {made!r:.60}")
+    return made
+
+
+def resolve_options(name: str, options: Mapping[str, Any], plugins: Plugins, base: Path) -> dict[str, Any]:
+    """A tool's options as plain data, those annotated ``Path`` made absolute.
+
+    Raises:
+        UsageError: an option it does not know, or one of the wrong type.
+    """
+    if not options:
+        return {}
+    tool: Tool = plugins.registry("tools").get(name)
+    checked = check_options(f"tool {name!r}", _configured(name, tool), options)
+    paths = {
+        key: str((base / value.expanduser()).resolve()) for key, value in checked.items() if isinstance(value, Path)
+    }
+    return {**options, **paths}
+
+
+def _configured(name: str, tool: Tool) -> Callable[..., Any]:
+    factory: Callable[..., Any] | None = getattr(tool, "configured", None)
+    if factory is None:
+        raise UsageError(f"tool {name!r} takes no options")
+    return factory
 
 
 def build_rewards(recipe: Recipe, plugins: Plugins) -> tuple[Reward | None, dict[str, frozenset[str]]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentfly_core.plugins import Plugins
-from agentfly_core.recipes.assemble import build_engine, build_rewards, collect_tools
+from agentfly_core.recipes.assemble import build_engine, build_rewards, collect_tools, resolve_options
 from agentfly_core.recipes.calling import build, check_options
 from agentfly_core.recipes.checking import check_recipe
 from agentfly_core.recipes.files import SUFFIXES
@@ -85,7 +85,7 @@ class LoadedRecipe:
             plugins.load_path(target, base=self._base)
         self._modules = {Path(t).stem: (self._base / t).resolve() for t in recipe.plugins if t.endswith(".py")}
         self.model_path = find_model(recipe.model.path, self._base)
-        self.tools = collect_tools(recipe, plugins)
+        self.tools = collect_tools(recipe, plugins, self._base)
         self.reward, self._wanted = build_rewards(recipe, plugins)
 
     def check(self) -> None:
@@ -228,6 +228,8 @@ class LoadedRecipe:
         plain["plugins"] = [str(self._modules[Path(t).stem]) if t.endswith(".py") else t for t in self.recipe.plugins]
         if (self._base / self.recipe.model.path).is_dir() or Path(self.recipe.model.path).expanduser().is_dir():
             plain["model"]["path"] = self.model_path
+        for tool in plain["agent"]["tools"]:
+            tool["options"] = resolve_options(tool["name"], tool["options"], self.plugins, self._base)
         for source in (plain["data"]["train"], plain["data"]["eval"], (plain["sft"] or {}).get("data")):
             if source and (source["source"].endswith(SUFFIXES) or ".py:" in source["source"]):
                 source["source"] = str((self._base / Path(source["source"]).expanduser()).resolve())

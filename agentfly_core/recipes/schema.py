@@ -54,8 +54,8 @@ class AgentSection(Named):
     """How the model acts."""
 
     name: str = "tool-calling"
-    tools: list[str] = []
-    """Names of tools: ``agentfly tools list``."""
+    tools: list[Annotated[Named, BeforeValidator(_named)]] = []
+    """Tools (``agentfly tools list``), by name or as ``{name: ..., options: {...}}``."""
     max_turns: Positive = 8
     """Turns after which a chain ends."""
     system_prompt: str | None = None

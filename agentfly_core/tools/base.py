@@ -29,9 +29,11 @@ class CallableTool(ABC):
             ran past its timeout counts no longer, even if its thread still runs: Python cannot stop a thread.
         exclusive: never runs beside another call of the same turn.
         max_output_chars: longer output loses its middle.
+        configured: makes the tool with a recipe's options (``@configurable``); None where it takes none.
     """
 
     __agentfly_kind__ = "tools"
+    configured: Callable[..., CallableTool] | None = None
 
     def __init__(
         self,

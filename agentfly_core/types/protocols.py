@@ -23,7 +23,10 @@ HistoryMode: TypeAlias = Literal["append", "template"]
 
 @runtime_checkable
 class Tool(Protocol):
-    """Something a model can call. ``@tool`` makes one from a function."""
+    """Something a model can call. ``@tool`` makes one from a function.
+
+    Optional member, looked up by name: ``configured(**options) -> Tool``, the same tool with a recipe's options.
+    """
 
     @property
     def name(self) -> str: ...

@@ -1,0 +1,88 @@
+"""Options that a recipe gives to a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from agentfly_core.cli import cli
+from agentfly_core.plugins import Plugins
+from agentfly_core.recipes.load import load_recipe
+from agentfly_core.types import UsageError
+
+SHELF = """
+from pathlib import Path
+from agentfly_core.tools import configurable, tool
+
+@configurable
+def shelf(*, table: Path | None = None, limit: int = 3):
+    @tool
+    def shelf(word: str) -> str:
+        "Look a word up."
+        return f"{table} {limit} {word}"
+
+    return shelf
+"""
+
+
+@pytest.fixture
+def with_shelf(basic: dict[str, Any], tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / "shelves.py").write_text("from __future__ import annotations\n" + SHELF)
+    basic["plugins"].append("shelves.py")
+    return basic
+
+
+def load(data: dict[str, Any], write: Callable[[dict[str, Any]], Path], plugins: Plugins) -> Any:
+    return load_recipe(write(data), plugins=plugins)
+
+
+def test_a_path_option_is_relative_to_the_recipe(
+    with_shelf: dict[str, Any], write_recipe: Any, plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    with_shelf["agent"]["tools"] = ["double", {"name": "shelf", "options": {"table": "words.txt", "limit": 7}}]
+    loaded = load(with_shelf, write_recipe, plugins)
+    assert [tool.name for tool in loaded.tools] == ["double", "shelf"]
+    assert loaded.tools[1]("a") == f"{tmp_path / 'words.txt'} 7 a"
+    again = load_recipe(yaml.safe_load(yaml.safe_dump(loaded.resolved())))
+    assert again.tools[1]("a") == loaded.tools[1]("a")
+
+
+def test_without_options_it_is_the_registered_tool(
+    with_shelf: dict[str, Any], write_recipe: Any, plugins: Plugins
+) -> None:
+    with_shelf["agent"]["tools"] = ["shelf"]
+    (tool,) = load(with_shelf, write_recipe, plugins).tools
+    assert tool is plugins.registry("tools").get("shelf")
+    assert tool("a") == "None 3 a"
+
+
+@pytest.mark.parametrize(
+    ("section", "says"),
+    [
+        ({"name": "double", "options": {"a": 1}}, "tool 'double' takes no options"),
+        ({"name": "shelf", "options": {"limt": 1}}, "unknown option of tool 'shelf' 'limt'; did you mean 'limit'"),
+        ({"name": "shelf", "options": {"limit": "x"}}, "option 'limit' of tool 'shelf': must be a valid integer"),
+        ({"name": "shelf", "opt": {}}, "agent.tools.0.opt: unknown key"),
+    ],
+)
+def test_wrong_options_are_refused(
+    with_shelf: dict[str, Any], write_recipe: Any, plugins: Plugins, section: dict[str, Any], says: str
+) -> None:
+    with_shelf["agent"]["tools"] = [section]
+    with pytest.raises(UsageError, match=says):
+        load(with_shelf, write_recipe, plugins)
+
+
+def test_options_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTFLY_DISABLE_PLUGINS", "all")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shelves.py").write_text("from __future__ import annotations\n" + SHELF)
+    options = ["--plugin", "shelves.py", "--option", "table=words.txt", "--option", "limit=7"]
+    done = CliRunner().invoke(cli, ["tools", "call", "shelf", '{"word": "a"}', *options])
+    assert done.output == f"{tmp_path / 'words.txt'} 7 a\n"
