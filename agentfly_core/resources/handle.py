@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from agentfly_core.types import ResourceError, ResourceSpec, ToolContext, ToolOutcome
+from agentfly_core.types import LeaseLost, ResourceError, ResourceSpec, ToolContext, ToolOutcome
 
 
 class RemoteTraceback(Exception):
@@ -20,12 +22,14 @@ class Handle(ABC):
     Attributes:
         members: names of its public methods.
         broken: why it takes no more calls and will be replaced; empty while it works.
+        valid_until: when its lease ends, in seconds of ``time.monotonic()``; see ``types.Fenced``.
     """
 
     def __init__(self, spec: ResourceSpec) -> None:
         self.spec = spec
         self.members: frozenset[str] = frozenset()
         self.broken = ""
+        self.valid_until = math.inf
 
     async def call(self, method: str, /, *args: Any, timeout: float | None = None, **kwargs: Any) -> Any:
         """Call a public method, sync or async; what it raises is raised here.
@@ -36,23 +40,31 @@ class Handle(ABC):
         Raises:
             TimeoutError: it took longer than ``timeout`` seconds.
             ResourceError: the object is gone, or arguments or result cannot travel.
+            LeaseLost: its lease has run out.
         """
+        self._refuse_if_over()
         return await self._request(method, "call", method, args, kwargs, timeout=timeout)
 
     async def tool_schemas(self) -> list[dict[str, Any]]:
         """Of each tool that the object's ``tools()`` offers: name, description, parameters and exclusive."""
+        self._refuse_if_over()
         schemas: list[dict[str, Any]] = await self._request("tools", "tool_schemas")
         return schemas
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """Call one of those tools beside its object. A worker's tool sees no environment and resources in its context,
         and a copy of the rest."""
+        self._refuse_if_over()
         outcome: ToolOutcome = await self._request(f"tool {name}", "call_tool", name, dict(arguments), context)
         return outcome
 
     async def recycle(self, *, timeout: float) -> bool:
         """Make it as new; False says that it must be replaced."""
         return not self.broken and bool(await self._request("reset", "recycle", timeout=timeout))
+
+    def _refuse_if_over(self) -> None:
+        if time.monotonic() > self.valid_until:
+            raise LeaseLost(f"the lease of {self.spec.kind} {self.spec.target!r} has run out: it takes no more calls")
 
     async def _request(self, label: str, operation: str, *payload: Any, timeout: float | None = None) -> Any:
         if self.broken:

@@ -84,6 +84,10 @@ class ObjectProvider:
         """Close it."""
         await instance.stop(timeout=self._timeout)
 
+    async def runs(self) -> frozenset[str]:
+        """None: nothing outlives this process."""
+        return frozenset()
+
     async def sweep(self, run_id: str) -> int:
         """Nothing outlives this process."""
         return 0

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -187,13 +188,17 @@ class WorkerProvider:
         finally:
             self._pids.discard(instance.pid or 0)
 
+    async def runs(self) -> frozenset[str]:
+        """Those whose workers, or what these started, run on this machine. Needs /proc, without it there are none."""
+        return frozenset(await asyncio.to_thread(lambda: {run for run, _, _ in _processes()}))
+
     async def sweep(self, run_id: str) -> int:
         """Kill processes that a crashed run left behind; how many there were. Needs /proc, without it does nothing.
 
         Workers end by themselves when their parent does; this finds those that are stuck, and what they started.
         """
-        found = await asyncio.to_thread(_processes_of, run_id)
-        leftovers = [pid for pid, group in found if group not in self._pids and pid != os.getpid()]
+        found = await asyncio.to_thread(lambda: list(_processes()))
+        leftovers = [p for run, p, group in found if run == run_id and group not in self._pids and p != os.getpid()]
         for pid in leftovers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -227,12 +232,11 @@ def _open(reply: bytes, label: str) -> Any:
     raise (error or ResourceError(f"{label} failed: {text}")) from RemoteTraceback(f"\n{trace}")
 
 
-def _processes_of(run_id: str) -> list[tuple[int, int]]:
-    """(pid, process group) of every process whose environment names the run."""
-    mark = f"{RUN_VARIABLE}={run_id}".encode()
-    found = []
+def _processes() -> Iterator[tuple[str, int, int]]:
+    """(run, pid, process group) of every process whose environment names a run."""
+    mark = f"{RUN_VARIABLE}=".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((int(folder.name), os.getpgid(int(folder.name))))
-    return found
+            for line in (folder / "environ").read_bytes().split(b"\0"):
+                if line.startswith(mark):
+                    yield line[len(mark) :].decode(errors="replace"), int(folder.name), os.getpgid(int(folder.name))

@@ -110,14 +110,22 @@ class Ticket:
     fence: int
     expires_at: float
     """In the coordinator's own clock, seconds."""
+    holder: str = ""
+    """The process that it was granted to."""
+    since: float = 0.0
+    """When it was granted, in the coordinator's own clock, seconds."""
+    claimed: tuple[tuple[str, int], ...] = ()
+    """(kind, units) of its holder's idle shares that the grant used up: so many idle instances must be reused or
+    stopped before another is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorStatus:
-    """A snapshot of one kind: granted and waiting amounts, capacity (None = unlimited), and the tickets held."""
+    """A snapshot of one kind: granted, waiting and idle amounts, capacity (None = unlimited), the tickets held."""
 
     kind: str
     capacity: int | None
     granted: int
     waiting: int
     tickets: tuple[Ticket, ...] = field(default_factory=tuple)
+    idle: int = 0

@@ -113,9 +113,27 @@ class ResourceProvider(Protocol):
         """End it and everything it started; calling it twice does nothing."""
         ...
 
+    async def runs(self) -> frozenset[str]:
+        """Ids of the runs of which something exists on this machine, live ones too (see ``sweep``).
+
+        The manager sweeps those that it knows to have crashed: a run's mark lies on this machine and nobody holds it.
+        """
+        ...
+
     async def sweep(self, run_id: str) -> int:
         """End what a crashed run left; how many there were."""
         ...
+
+
+@runtime_checkable
+class Fenced(Protocol):
+    """An instance that is told how long its lease holds; past that it refuses every call with ``LeaseLost``.
+
+    Attributes:
+        valid_until: in seconds of ``time.monotonic()``. The manager moves it on with each renewal.
+    """
+
+    valid_until: float
 
 
 @runtime_checkable
