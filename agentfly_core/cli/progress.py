@@ -132,11 +132,17 @@ class Progress:
                 table.add_row(
                     f"{step}/{self.steps}", *(_cell(metrics, n) for n in self.columns.values()), duration(left)
                 )
-            doing = "evaluating" if self._split == "eval" else f"step {min(self.step + 1, self.steps)} of {self.steps}"
+            doing = self._doing()
             chains = f", {self._chains} chains finished" if self._chains else ""
             running = f"{doing}{chains}, {duration(time.monotonic() - self._began)} since the start"
             said = [Text(line) for line in (*self._notes[-2:], *self._evaluated[-3:])]
         return Group(*said, table, Text(running, style="dim"))
+
+    def _doing(self) -> str:
+        if self._split == "eval":
+            return "evaluating"
+        begun = self._chains or self._recent or self._evaluated
+        return f"step {min(self.step + 1, self.steps)} of {self.steps}" if begun else "loading the model"
 
 
 class _Lines(Progress):

@@ -11,7 +11,20 @@ from agentfly_core.cli.output import json_option, load_plugins, show, show_json
 
 @click.group()
 def command() -> None:
-    """Show a recipe as resolved, or the schema of recipes."""
+    """List packaged recipes, show one as resolved, or the schema of recipes."""
+
+
+@command.command("list")
+@json_option
+def list_command(as_json: bool) -> None:
+    """The recipes that installed packages offer: train one with `agentfly train NAME`."""
+    from agentfly_core.recipes.locate import offered_recipes
+
+    rows = offered_recipes()
+    if not rows and not as_json:
+        click.echo("no packaged recipes; install some with: pip install agentfly-plugin-models-tiny")
+        return
+    show(rows, as_json=as_json)
 
 
 @command.command()

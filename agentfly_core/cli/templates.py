@@ -47,7 +47,7 @@ option_option = click.option(
 def command() -> None:
     """List, check and render chat templates.
 
-    TOKENIZER is a model folder, a tokenizer.json file, or a model's name on the hub.
+    TOKENIZER is a model folder, a tokenizer.json file, or a model's name: one that a package offers, or on the hub.
     """
 
 
@@ -84,6 +84,7 @@ def check_command(tokenizer: str, name: str | None, options: dict[str, Any], as_
     registry = load_plugins().registry("templates")
     if not (names := [name] if name else [r.qualified for r in registry]):
         raise UsageError("no templates are installed; pip install agentfly-plugin-templates-qwen")
+    tokenizer = _located(tokenizer)
     loaded = load_tokenizer(tokenizer)
     reference = Reference.load(Path(tokenizer) if Path(tokenizer).is_dir() else Path(tokenizer).parent)
     reports: list[dict[str, Any]] = []
@@ -124,7 +125,10 @@ def render_command(
 
     messages, tools = _conversation(file)
     template = (
-        load_plugins().registry("templates").get(name).bind(load_tokenizer(tokenizer), history=history, **options)
+        load_plugins()
+        .registry("templates")
+        .get(name)
+        .bind(load_tokenizer(_located(tokenizer)), history=history, **options)
     )
     segments = replay(template, messages, tools)
     if as_json:
@@ -133,6 +137,13 @@ def render_command(
         show([row for i, segment in enumerate(segments) for row in _token_rows(template, segment, i)], as_json=False)
     else:
         _print_segments(template, segments)
+
+
+def _located(tokenizer: str) -> str:
+    """A model's folder if the name means one; a file or a hub id stays as it is."""
+    from agentfly_core.recipes.locate import find_model
+
+    return tokenizer if Path(tokenizer).is_file() else find_model(tokenizer, Path.cwd())
 
 
 def _report(name: str, steps: Sequence[Step]) -> dict[str, Any]:

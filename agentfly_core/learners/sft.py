@@ -66,7 +66,7 @@ def run_sft(recipe: LoadedRecipe, folder: RunFolder, *, stop: threading.Event | 
             batch = list(islice(rows, section.batch_size))
             if not batch:
                 raise UsageError("sft.data: has no rows")
-            segments = [segment for row in batch for segment in encoder.encode(row)]
+            segments = [segment for row in batch for segment in _encoded(encoder, row)]
             metrics = sft_step(
                 policy,
                 optimizer,
@@ -80,6 +80,13 @@ def run_sft(recipe: LoadedRecipe, folder: RunFolder, *, stop: threading.Event | 
         replace_folder(folder.model_path, lambda path: write_model(model, path, tokenizer_from=recipe.model_path))
         report.finish(done, stopped=done < section.steps)
     return folder.model_path
+
+
+def _encoded(encoder: ConversationEncoder, row: Mapping[str, Any]) -> tuple[Segment, ...]:
+    try:
+        return encoder.encode(row)
+    except UsageError as error:
+        raise UsageError(f"{getattr(row, 'where', 'sft.data')}: {error}") from error
 
 
 def sft_step(
@@ -150,7 +157,7 @@ class ConversationEncoder:
         messages = list(row["messages"])
         first = next((i for i, m in enumerate(messages) if m["role"] == "assistant"), 0)
         if first == 0:
-            raise UsageError("sft.data: a conversation must have a message before the assistant's first")
+            raise UsageError("a conversation must have a message before the assistant's first")
         by_name = {tool.name: tool for tool in tools}
         opening = self._agent.start(Task("sft", tuple(messages[:first])), None, by_name)
         return encode_conversation(self._template, opening, messages[first:], list_schemas(self._agent, tools))
@@ -188,7 +195,7 @@ def _turns(messages: Sequence[Message]) -> list[tuple[Message, list[Message]]]:
         if message["role"] != "assistant":
             turns[-1][1].append(message)
         elif turns and not turns[-1][1]:
-            raise UsageError("sft.data: two assistant messages in a row; a chain has an observation between its turns")
+            raise UsageError("two assistant messages in a row; a chain has an observation between its turns")
         else:
             turns.append((message, []))
     return turns

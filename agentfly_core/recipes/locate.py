@@ -34,6 +34,26 @@ def find_recipe(target: str | Path) -> Path:
     return path
 
 
+def offered_recipes() -> list[dict[str, str]]:
+    """name, distribution and first comment of every recipe that installed packages offer; a broken package's error."""
+    rows = []
+    for entry in sorted(importlib.metadata.entry_points(group=RECIPES), key=lambda e: e.name):
+        try:
+            files = sorted(_package_folder(entry).glob("*.yaml"))
+        except UsageError as error:
+            rows.append({"name": entry.name, "distribution": _distribution(entry), "about": f"broken: {error}"})
+            continue
+        rows += [
+            {"name": f"{entry.name}:{f.stem}", "distribution": _distribution(entry), "about": _about(f)} for f in files
+        ]
+    return rows
+
+
+def _about(recipe: Path) -> str:
+    first = recipe.read_text(encoding="utf-8").partition("\n")[0]
+    return first.lstrip("# ").rstrip() if first.startswith("#") else ""
+
+
 def find_model(name: str, base: Path) -> str:
     """The model folder that a recipe's ``model.path`` means, or the hub id as it is.
 

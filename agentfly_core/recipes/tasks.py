@@ -108,9 +108,17 @@ def _check_fields(row: Row, task: Task, wanted: Mapping[str, frozenset[str]]) ->
             )
 
 
-def _conversation(row: Row) -> dict[str, Any]:
+class Conversation(dict[str, Any]):
+    """A row of ``sft.data``. ``where`` names its file and line, or source and number, for messages."""
+
+    where: str
+
+
+def _conversation(row: Row) -> Conversation:
     values = {"messages": row.values.messages} if isinstance(row.values, Task) else row.values
     messages = to_messages(values.get("messages"), row.where)
     if not any(m["role"] == "assistant" for m in messages):
         raise UsageError(f"{row.where}: no messages of an assistant to learn from; its columns: {', '.join(values)}")
-    return {**values, "messages": messages}
+    conversation = Conversation(values, messages=messages)
+    conversation.where = row.where
+    return conversation

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from agentfly_core.types.errors import UsageError
+
 TEMPORARY = ".partial-"
 """Prefix of everything that is not finished; safe to delete once its writer is gone."""
+
+FULL_BYTES = 1 << 16
+"""With less than this free, a failed write is put down to the full disk."""
 
 
 @contextlib.contextmanager
@@ -33,7 +39,11 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill an empty folder, flush it to disk and put it at ``path``, instead of what was there."""
+    """Let ``write`` fill an empty folder, flush it to disk and put it at ``path``, instead of what was there.
+
+    Raises:
+        UsageError: the disk is full; what was there stays.
+    """
     temporary, old = _temporary(path), _temporary(path)
     temporary.mkdir()
     try:
@@ -46,6 +56,10 @@ def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
             path.rename(old)
         temporary.rename(path)
         _sync(path.parent)
+    except Exception as error:
+        if _disk_is_full(error, path.parent):
+            raise UsageError(f"{path} cannot be written: the disk is full; make room and go on from before") from error
+        raise
     finally:
         for left in (temporary, old):
             if left.exists():
@@ -63,6 +77,13 @@ def sweep_partial(folder: Path) -> None:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}{path.suffix}")
+
+
+def _disk_is_full(error: Exception, folder: Path) -> bool:
+    """Libraries that write tensors report a full disk in their own ways, if they name the cause at all."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "No space left" in str(error) or shutil.disk_usage(folder).free < FULL_BYTES
 
 
 def _sync(path: Path) -> None:

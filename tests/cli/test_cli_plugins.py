@@ -204,3 +204,18 @@ def test_new_refuses_bad_names_and_existing_folders(scaffold, agentfly, tmp_path
     for name in ("My", "a b", "../x", "a--b", "1a"):
         wrong = agentfly("plugins", "new", name, "--into", str(tmp_path))
         assert (wrong.exit_code, "is no name for a plugin" in wrong.stderr) == (2, True)
+
+
+def test_packaged_recipes_are_listed(site, agentfly):
+    site.add("dist-recipes", "[agentfly.recipes]\nacme = af_cli_recipes\nlost = af_cli_lost\n")
+    package = site.folder / "af_cli_recipes"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "one.yaml").write_text("# The first.\nname: one\n")
+    (package / "two.yaml").write_text("name: two\n")
+    done = agentfly("recipe", "list", "--json")
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert rows["acme:one"] == {"name": "acme:one", "distribution": "dist-recipes", "about": "The first."}
+    assert rows["acme:two"]["about"] == ""
+    assert "af_cli_lost" in rows["lost"]["about"]
+    assert done.exit_code == 0

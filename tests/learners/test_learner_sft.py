@@ -91,6 +91,14 @@ def test_conversations_that_no_chain_could_be(load: Any, messages: Any, said: st
         ConversationEncoder(load()).encode({"messages": messages})
 
 
+def test_a_refused_conversation_is_named(load: Any, tmp_path: Path) -> None:
+    alone = [{"role": "assistant", "content": "hello"}]
+    loaded = load("sft.shuffle=false", rows=[{"messages": CONVERSATION}, {"messages": alone}])
+    folder = RunFolder.create(loaded.recipe.run.root, "sft", loaded.resolved())
+    with pytest.raises(UsageError, match=r"demos\.jsonl:2: a conversation must have a message before"):
+        run_sft(loaded, folder)
+
+
 def test_loss_by_hand(make_model: Any) -> None:
     ids = (5, 6, 7, 8)
     segment = Segment(ids, (0, 0, 1, 0), (0.0,) * 4, 2, (TurnSpan(0, 2, 3),))
