@@ -54,15 +54,16 @@ def test_a_clock_over_a_clock_stands_still_with_either() -> None:
 
 def test_a_deadline_waits_for_its_clock() -> None:
     async def main() -> list[str]:
-        hand, log = Hand(), list[str]()
+        hand, log, fired = Hand(), list[str](), asyncio.Event()
         clock = Clock(hand)
-        Deadline(clock, 0.01, lambda: log.append("first"))
+        Deadline(clock, 0.01, lambda: (log.append("first"), fired.set()))
         disarmed = Deadline(clock, 0.01, lambda: log.append("never"))
         disarmed.disarm()
         await asyncio.sleep(0.05)
         log.append("still")
         hand.at += 1
-        await asyncio.sleep(0.2)
+        await asyncio.wait_for(fired.wait(), 60)
+        await asyncio.sleep(0.05)
         return log
 
     assert asyncio.run(main()) == ["still", "first"]

@@ -48,7 +48,7 @@ def test_run_names_groups_and_numbers_chains(kit: Any) -> None:
 
 
 def test_trajectories_come_as_they_finish(kit: Any) -> None:
-    backend = kit.scripted(lambda r: kit.backend_turn("hi", delay=0.3 if r.chain_key[0] == "t0" else 0.0))
+    backend = kit.scripted(lambda r: kit.backend_turn("hi", delay=1.5 if r.chain_key[0] == "t0" else 0.0))
     with kit.engine(backend) as engine:
         assert [t.task.id for t in engine.run([kit.task(0), kit.task(1)])] == ["t1", "t0"]
 
@@ -194,11 +194,11 @@ def test_a_chain_that_runs_out_of_time(kit: Any) -> None:
 
 
 def test_time_in_which_the_engine_was_paused_does_not_count(kit: Any) -> None:
-    with kit.engine(kit.scripted("!fine {}", "bye"), tools=[fine], chain_timeout=0.8) as engine:
+    with kit.engine(kit.scripted("!fine {}", "bye"), tools=[fine], chain_timeout=2.0) as engine:
         engine.pause()
         engine.pause()
         futures = [engine.submit(kit.task(), n, "g") for n in range(3)]
-        time.sleep(1.2)
+        time.sleep(2.2)
         assert not any(f.done() for f in futures)
         engine.resume()
         engine.resume()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -80,6 +81,22 @@ class Seeded(Corridor):
 
     async def reset(self, task: Task, seed: int) -> Observation:
         return Observation("Go.", info={"seed": seed})
+
+
+class Meeting:
+    """A synchronous environment, whose step blocks its thread until ten of them are in it."""
+
+    everyone = threading.Barrier(10)
+
+    def reset(self, task: Task, seed: int) -> Observation:
+        return Observation("Go.")
+
+    def step(self, action: str) -> StepResult:
+        self.everyone.wait(60)
+        return StepResult("Done.", reward=1.0, terminated=True)
+
+    def close(self) -> None:
+        pass
 
 
 class Blocking:
