@@ -141,7 +141,7 @@ class HFAgent:
             messages: one conversation (a list of messages), a list of them, or a list of ``{"messages": ..., field:
                 value}`` whose fields rewards can ask for.
             max_turns: turns a chain may take.
-            options: fields of ``SamplingParams``: temperature, top_p, top_k, max_tokens (of one turn), ...
+            options: fields of ``SamplingParams``: temperature, top_p, top_k, max_tokens (of one turn), stop, ...
 
         Raises:
             UsageError: the messages or options have another form, or the agent is closed.

@@ -131,12 +131,11 @@ class Batch:
         for row, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)
-            sampling = row.request.sampling
             if math.isnan(logprob):
                 self._fail_not_finite(row)
-            elif token in sampling.stop_token_ids:
+            elif row.ended:
                 self._finish(row, "stop")
-            elif len(row.logprobs) == sampling.max_tokens:
+            elif len(row.logprobs) == row.request.sampling.max_tokens:
                 self._finish(row, "length")
 
     def _finish(self, row: Row, reason: FinishReason) -> None:

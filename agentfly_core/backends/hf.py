@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentfly_core.backends.limits import check_length
 from agentfly_core.backends.loading import load_model
+from agentfly_core.backends.stopping import Decoder, StopTexts, load_decoder
 from agentfly_core.types import Generation, GenerationRequest, MissingDependency, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class HFBackend:
 
     Args:
         model: a folder or hub id, loaded by ``load_model``; or a module, used as it is (not copied; put into eval
-            mode; ``device``, ``dtype`` and ``attention`` are then the module's own).
+            mode; ``device``, ``dtype`` and ``attention`` are then the module's own). Only beside a folder or hub id
+            there is a tokenizer, which is loaded with the first request that has a ``stop``.
         device: torch device, or ``auto``.
         dtype: ``float32``, ``bfloat16``, ``float16``. Logprobs are computed in float32.
         attention: ``sdpa`` or ``eager``.
@@ -76,6 +79,10 @@ class HFBackend:
             raise MissingDependency(error.name or "torch", "the hf backend", "agentfly-core[local]") from error
 
         self.model: nn.Module = loaded.eval()
+        self._source = model
+        self._loading = threading.Lock()
+        self._decoder: Decoder | None = None
+        self._stops: dict[tuple[str, ...], StopTexts] = {}
         runner = ModelRunner(loaded)
         self._vocabulary = runner.vocabulary
         self._max_model_len = _limit(max_model_len, runner.max_positions)
@@ -101,12 +108,12 @@ class HFBackend:
         """Sample one turn. Cancelling the call frees its row at the next step.
 
         Raises:
-            UsageError: the request is empty, too long, has images or ids outside the vocabulary; or the backend is
-                closed.
+            UsageError: the request is empty, too long, has images, ids outside the vocabulary or a ``stop`` without a
+                tokenizer; or the backend is closed.
             AgentFlyError: the model failed on the batch that the request was in (out of memory, logits not finite),
                 or the backend was closed meanwhile.
         """
-        row = self._row(request)
+        row = self._row(request, await self._stop_texts(request))
         self._worker.submit(row)
         return (await _outcomes([row]))[0]
 
@@ -122,7 +129,7 @@ class HFBackend:
         """
         from agentfly_core.backends.worker import Wave
 
-        rows = [self._row(request) for request in requests]
+        rows = [self._row(request, await self._stop_texts(request)) for request in requests]
         if not rows:
             return []
         self._worker.submit(Wave(rows))
@@ -152,21 +159,40 @@ class HFBackend:
         """End the thread and free the cache; unfinished requests fail. May be called again."""
         await asyncio.to_thread(self._stop)
 
-    def _row(self, request: GenerationRequest) -> Row:
+    async def _stop_texts(self, request: GenerationRequest) -> StopTexts | None:
+        """What finds the request's stop texts. Reading the tokenizer must not hold up the caller's loop."""
+        texts = tuple(request.sampling.stop)
+        if not texts:
+            return None
+        if self._decoder is None:
+            await asyncio.to_thread(self._load_decoder)
+        assert self._decoder is not None
+        return self._stops.setdefault(texts, StopTexts(self._decoder, texts))
+
+    def _load_decoder(self) -> None:
+        with self._loading:
+            self._decoder = self._decoder or load_decoder(self._source)
+
+    def _row(self, request: GenerationRequest, stops: StopTexts | None) -> Row:
         from agentfly_core.backends.sampling import UniformStream
         from agentfly_core.backends.slots import Row
 
         check_length(request, self._max_model_len)
         if request.images:
             raise UsageError("the hf backend samples from text models; this request has images")
-        low, high = min(request.prompt_ids), max(request.prompt_ids)
-        if low < 0 or high >= self._vocabulary:
-            wrong = low if low < 0 else high
-            raise UsageError(
-                f"prompt id {wrong} is outside the model's vocabulary of {self._vocabulary}; tokenizer and model differ"
-            )
+        forbidden = request.sampling.forbidden_token_ids
+        for what, ids in (("prompt", request.prompt_ids), ("forbidden", forbidden)):
+            low, high = min(ids, default=0), max(ids, default=0)
+            if low < 0 or high >= self._vocabulary:
+                wrong = low if low < 0 else high
+                raise UsageError(
+                    f"{what} id {wrong} is outside the model's vocabulary of {self._vocabulary}; "
+                    "tokenizer and model differ"
+                )
+        if len(forbidden) >= self._vocabulary == len(set(forbidden)):
+            raise UsageError("forbidden_token_ids forbids every id of the model's vocabulary; leave some")
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        return Row(request, future, UniformStream(request.sampling.seed))
+        return Row(request, future, UniformStream(request.sampling.seed), stops)
 
 
 async def _outcomes(rows: list[Row]) -> list[Generation]:

@@ -46,6 +46,7 @@ class SamplingPlan:
         filtered: (F,) indices of the rows with top-p or top-k, or None.
         top_k: (F, 1), the vocabulary size for "all".
         top_p: (F, 1).
+        forbidden: rows (N,) and ids (N,) of what must not be sampled, or None.
     """
 
     greedy: Tensor | None
@@ -53,6 +54,7 @@ class SamplingPlan:
     filtered: Tensor | None
     top_k: Tensor
     top_p: Tensor
+    forbidden: tuple[Tensor, Tensor] | None
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams], vocabulary: int, device: torch.device) -> SamplingPlan:
@@ -62,12 +64,14 @@ class SamplingPlan:
         filtered = [i for i, p in enumerate(params) if (p.top_p < 1 or p.top_k > 0) and not greedy[i]]
         top_k = [[min(params[i].top_k or vocabulary, vocabulary)] for i in filtered]
         top_p = [[params[i].top_p] for i in filtered]
+        forbidden = [(row, token) for row, p in enumerate(params) for token in p.forbidden_token_ids]
         return cls(
             greedy=torch.tensor(greedy, device=device) if any(greedy) else None,
             temperature=torch.tensor(temperature, device=device)[:, None] if set(temperature) != {1.0} else None,
             filtered=torch.tensor(filtered, device=device) if filtered else None,
             top_k=torch.tensor(top_k, device=device),
             top_p=torch.tensor(top_p, device=device),
+            forbidden=torch.tensor(forbidden, device=device).unbind(1) if forbidden else None,  # type: ignore[arg-type]
         )
 
 
@@ -80,23 +84,27 @@ def sample(logits: Tensor, plan: SamplingPlan, uniforms: Tensor) -> tuple[Tensor
         uniforms: (B,) float32 in [0, 1).
 
     Returns:
-        ids (B,) int64, and their logprobs (B,) float32 after temperature and before top-k and top-p. NaN logits give
-        a NaN logprob.
+        ids (B,) int64, and their logprobs (B,) float32 after temperature and before top-k, top-p and forbidden ids.
+        NaN logits give a NaN logprob.
     """
     scores = logits.float()
     if plan.temperature is not None:
         scores = scores / plan.temperature
     logprobs = torch.log_softmax(scores, dim=-1)
+    allowed = logprobs
+    if plan.forbidden is not None:
+        # Normalised anew: what is left may be too unlikely for float32 beside a forbidden id.
+        allowed = torch.log_softmax(scores.index_put(plan.forbidden, scores.new_tensor(-torch.inf)), dim=-1)
     if plan.greedy is not None and bool(plan.greedy.all()):
-        ids = logprobs.argmax(dim=-1)
+        ids = allowed.argmax(dim=-1)
     else:
-        probs = logprobs.exp()
+        probs = allowed.exp()
         ids = _invert(probs, uniforms)
         if plan.filtered is not None:
             chosen = _sample_filtered(probs[plan.filtered], plan.top_k, plan.top_p, uniforms[plan.filtered])
             ids = ids.index_copy(0, plan.filtered, chosen)
         if plan.greedy is not None:
-            ids = torch.where(plan.greedy, logprobs.argmax(dim=-1), ids)
+            ids = torch.where(plan.greedy, allowed.argmax(dim=-1), ids)
     return ids, logprobs.gather(-1, ids[:, None])[:, 0]
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from agentfly_core.backends.limits import check_length
-from agentfly_core.types import Generation, GenerationRequest, MissingDependency, UsageError
+from agentfly_core.backends.stopping import Decoder, StopTexts
+from agentfly_core.types import Generation, GenerationRequest, MissingDependency, SamplingParams, UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,8 +35,8 @@ class _Tokenizer(Protocol):
 class ScriptedTurn:
     """One turn to replay.
 
-    A turn ends as a model's would: at the first stop id (kept), with finish reason ``stop``; at ``max_tokens`` or at
-    the end of the script without a stop id, with ``length``.
+    A turn ends as a model's would: at the first stop id or with the id that completes a stop text (both kept), with
+    finish reason ``stop``; at ``max_tokens`` or at the end of the script without either, with ``length``.
 
     Attributes:
         content: text, encoded with the backend's tokenizer, or token ids, replayed as they are.
@@ -65,7 +66,7 @@ class ScriptedBackend:
     Args:
         turns: the turns that every chain gets, one a request (chains are told apart by ``chain_key``); or such a
             list for each ``chain_key``; or a function of the request.
-        tokenizer: a ``tokenizers.Tokenizer``; needed where a turn is given as text.
+        tokenizer: a ``tokenizers.Tokenizer``; needed where a turn is given as text, and for requests with ``stop``.
         max_model_len: as of a model; None for no limit.
         version: weight version at the start.
 
@@ -110,8 +111,8 @@ class ScriptedBackend:
         """The chain's next turn.
 
         Raises:
-            UsageError: the script has no such turn, a text came without a tokenizer, the request is too long, or the
-                backend is closed.
+            UsageError: the script has no such turn or one with a forbidden id, a text or ``stop`` came without a
+                tokenizer, the request is too long, or the backend is closed.
         """
         check_length(request, self._max_model_len)
         with self._lock:
@@ -156,11 +157,13 @@ class ScriptedBackend:
 
     def _replay(self, turn: ScriptedTurn, request: GenerationRequest, first_version: int) -> Generation:
         sampling = request.sampling
-        ids = self._ids(turn, sampling.stop_token_ids)
+        ids = self._ids(turn, [id for id in sampling.stop_token_ids if id not in sampling.forbidden_token_ids])
         logprobs = _logprobs(turn.logprobs, len(ids))
-        end = next((i + 1 for i, token in enumerate(ids) if token in sampling.stop_token_ids), len(ids))
-        end = min(end, sampling.max_tokens)
-        stopped = end > 0 and ids[end - 1] in sampling.stop_token_ids
+        ends = self._ends(ids, sampling)
+        end = min(len(ids) if ends is None else ends, sampling.max_tokens)
+        if wrong := set(ids[:end]).intersection(sampling.forbidden_token_ids):
+            raise UsageError(f"the script has a turn with the id {min(wrong)}, which the request forbids")
+        stopped = end == ends
         return Generation(
             token_ids=tuple(ids[:end]),
             logprobs=tuple(logprobs[:end]),
@@ -168,6 +171,18 @@ class ScriptedBackend:
             weight_version=first_version,
             last_weight_version=self._version,
         )
+
+    def _ends(self, ids: list[int], sampling: SamplingParams) -> int | None:
+        """Ids up to and with the first stop id, or the first that completes a stop text; None if there is none."""
+        stops = None
+        if sampling.stop:
+            if not isinstance(self._tokenizer, Decoder):
+                raise UsageError("the request has `stop`: give ScriptedBackend a tokenizer that decodes")
+            stops = StopTexts(self._tokenizer, sampling.stop)
+        for end in range(1, len(ids) + 1):
+            if ids[end - 1] in sampling.stop_token_ids or (stops is not None and stops.appear(ids[:end])):
+                return end
+        return None
 
     def _ids(self, turn: ScriptedTurn, stop_token_ids: Sequence[int]) -> list[int]:
         if not isinstance(turn.content, str):

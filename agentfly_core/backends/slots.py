@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from agentfly_core.backends.cache import LENGTH_STEP, SlotCache
 from agentfly_core.backends.sampling import UniformStream
+from agentfly_core.backends.stopping import StopTexts
 from agentfly_core.types import Generation, GenerationRequest
 
 ChainKey: TypeAlias = "tuple[str, int, int]"
@@ -19,6 +20,7 @@ class Row:
     """A request in the batch, and afterwards what the cache still holds of it.
 
     Attributes:
+        stops: the texts that end it; None for none.
         ids: prompt and sampled ids.
         cached: how many of them the cache holds; after each step all but the last.
         live: still sampling.
@@ -28,6 +30,7 @@ class Row:
     request: GenerationRequest
     future: asyncio.Future[Generation]
     uniforms: UniformStream
+    stops: StopTexts | None = None
     ids: list[int] = field(init=False)
     logprobs: list[float] = field(default_factory=list)
     cached: int = 0
@@ -37,6 +40,13 @@ class Row:
 
     def __post_init__(self) -> None:
         self.ids = list(self.request.prompt_ids)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last id is a stop token or completes a stop text."""
+        if self.ids[-1] in self.request.sampling.stop_token_ids:
+            return True
+        return self.stops is not None and self.stops.appear(self.ids, len(self.request.prompt_ids))
 
     @property
     def most(self) -> int:

@@ -70,6 +70,7 @@ def answer(
     sampling = SamplingParams(
         temperature=rollout.temperature if temperature is None else temperature,
         max_tokens=rollout.max_tokens_per_turn,
+        stop=tuple(rollout.stop),
     )
     click.echo(f"loading {loaded.recipe.model.path}", err=True)
     backend = loaded.backend()

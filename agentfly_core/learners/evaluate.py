@@ -71,8 +71,8 @@ def _until(stop: threading.Event | None, chains: Iterable[Trajectory]) -> Iterat
 
 def eval_sampling(recipe: Recipe, mode: EvalMode) -> SamplingParams:
     """How a mode samples a turn."""
-    limit = recipe.rollout.max_tokens_per_turn
+    limit, stop = recipe.rollout.max_tokens_per_turn, tuple(recipe.rollout.stop)
     if mode == "greedy":
-        return SamplingParams(temperature=0.0, max_tokens=limit)
+        return SamplingParams(temperature=0.0, max_tokens=limit, stop=stop)
     e = recipe.evaluation
-    return SamplingParams(temperature=e.temperature, top_p=e.top_p, top_k=e.top_k, max_tokens=limit)
+    return SamplingParams(temperature=e.temperature, top_p=e.top_p, top_k=e.top_k, max_tokens=limit, stop=stop)

@@ -107,7 +107,9 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend) -> Engine:
         backend=backend,
         tools=loaded.tools,
         reward=loaded.reward,
-        sampling=SamplingParams(rollout.temperature, rollout.top_p, rollout.top_k, rollout.max_tokens_per_turn),
+        sampling=SamplingParams(
+            rollout.temperature, rollout.top_p, rollout.top_k, rollout.max_tokens_per_turn, stop=tuple(rollout.stop)
+        ),
         max_turns=recipe.agent.max_turns,
         max_tokens=rollout.max_tokens,
         environment=loaded.environment_spec(),

@@ -112,6 +112,8 @@ class RolloutSection(Section):
     top_p: Fraction = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     max_tokens_per_turn: Positive = 512
+    stop: list[Annotated[str, Field(min_length=1)]] = []
+    """Texts that end a turn where they appear in what was sampled, besides the template's stop tokens."""
     max_tokens: Positive | None = None
     """Length limit of a segment, prompt included; None takes the model's."""
     max_concurrency: Positive = 256

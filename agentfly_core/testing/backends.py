@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from agentfly_core.backends.stopping import Decoder
 from agentfly_core.testing.report import Report, show
 from agentfly_core.types import (
     Generation,
@@ -32,6 +33,7 @@ def check_backend(
     prompts: Sequence[Sequence[int]] = PROMPTS,
     max_tokens: int = 8,
     weights: Mapping[str, Tensor] | None = None,
+    tokenizer: Decoder | None = None,
     timeout: float = 60.0,
 ) -> None:
     """Check what a backend samples and what it makes of limits, cancellation and new weights. It is left open.
@@ -41,6 +43,7 @@ def check_backend(
         max_tokens: of a turn.
         weights: what ``update_weights`` may be given (the model's own state dict changes nothing); None leaves
             that out.
+        tokenizer: the model's, a ``tokenizers.Tokenizer``, to check stop texts with; None leaves them out.
         timeout: seconds that one request may take.
 
     Raises:
@@ -51,16 +54,22 @@ def check_backend(
     lacking = [member for member in members if not hasattr(backend, member)]
     fix = "implement agentfly_core.types.GenerationBackend"
     if report.expect(not lacking, f"it lacks {', '.join(lacking)}", where="the backend", fix=fix):
-        check = _Check(report, backend, [list(prompt) for prompt in prompts], max_tokens, timeout)
+        check = _Check(report, backend, [list(prompt) for prompt in prompts], max_tokens, tokenizer, timeout)
         report.run(lambda: check.all(weights), seconds=timeout * (len(prompts) + 8))
     report.finish()
 
 
 class _Check:
     def __init__(
-        self, report: Report, backend: GenerationBackend, prompts: list[list[int]], max_tokens: int, timeout: float
+        self,
+        report: Report,
+        backend: GenerationBackend,
+        prompts: list[list[int]],
+        max_tokens: int,
+        tokenizer: Decoder | None,
+        timeout: float,
     ) -> None:
-        self.report, self.backend, self.timeout = report, backend, timeout
+        self.report, self.backend, self.tokenizer, self.timeout = report, backend, tokenizer, timeout
         sampling = SamplingParams(max_tokens=max_tokens)
         self.requests = [
             GenerationRequest(prompt, replace(sampling, seed=seed), chain_key=("check", seed, 0))
@@ -79,6 +88,9 @@ class _Check:
             return
         await self._together(alone)
         await self._stop_token(self.requests[0], alone[0])
+        if self.tokenizer is not None:
+            await self._stop_text(self.requests[0], alone[0])
+        await self._forbidden(self.requests[0])
         await self._too_long(self.requests[0])
         await self._cancelled(self.requests[0], alone[0])
         if isinstance(self.backend, WaveBackend):
@@ -114,11 +126,11 @@ class _Check:
         early = [i for i in ids[:-1] if i in stops]
         fix = "end at the first stop token, and keep it"
         self.report.expect(not early, f"sampling went on after stop token {early[:1]}", where=where, fix=fix)
-        stopped = bool(ids) and ids[-1] in stops
+        stopped = bool(ids) and (ids[-1] in stops or self._spells(ids, sampling.stop))
         expected = ("stop",) if stopped else ("length",)
         good = generation.finish_reason in expected and (stopped or len(ids) == sampling.max_tokens)
         what = f"finish reason {generation.finish_reason!r} after {len(ids)} ids, the last {ids[-1:]}"
-        fix = "say `stop` exactly if the last id is a stop token, and `length` at max_tokens"
+        fix = "say `stop` exactly if the last id is a stop token or completes a stop text, and `length` at max_tokens"
         self.report.expect(good, what, where=where, fix=fix)
 
     async def _together(self, alone: list[Any]) -> None:
@@ -147,6 +159,47 @@ class _Check:
         generation = await self._generate(stopping, where)
         good = generation is None or generation.token_ids == sampled.token_ids[:end]
         self.report.expect(good, f"it gave {show(generation)}", where=where, fix=fix)
+
+    async def _stop_text(self, request: GenerationRequest, sampled: Generation) -> None:
+        """A character that the same seed sampled before, made a stop text, ends the turn with the id it is in."""
+        ids = sampled.token_ids
+        stop = self._text(ids[: (len(ids) + 1) // 2])[-1:]
+        if not stop or stop == "\ufffd":
+            return
+        end = next(i for i in range(1, len(ids) + 1) if stop in self._text(ids[:i]))
+        stopping = replace(request, sampling=replace(request.sampling, stop=(stop,)))
+        where, fix = f"generate with stop text {stop!r}", "end with the id that completes a stop text, and keep it"
+        generation = await self._generate(stopping, where)
+        good = generation is None or (generation.token_ids, generation.finish_reason) == (ids[:end], "stop")
+        self.report.expect(good, f"it gave {show(generation)}", where=where, fix=fix)
+
+    async def _forbidden(self, request: GenerationRequest) -> None:
+        """The likeliest ids again, one of them forbidden: the same up to it, with the same logprobs."""
+        greedy = replace(request, sampling=replace(request.sampling, temperature=0.0))
+        free = await self._generate(greedy, "generate at temperature 0")
+        if free is None:
+            return
+        forbidden = free.token_ids[-1]
+        before = free.token_ids.index(forbidden)
+        asked = replace(greedy, sampling=replace(greedy.sampling, forbidden_token_ids=(forbidden,)))
+        where = f"generate with forbidden id {forbidden}"
+        bound = await self._generate(asked, where)
+        if bound is None:
+            return
+        fix = "give forbidden ids a logit of -inf before sampling"
+        good = forbidden not in bound.token_ids and bound.token_ids[:before] == free.token_ids[:before]
+        self.report.expect(good, f"it gave {show(bound)} where {show(free)} is likeliest", where=where, fix=fix)
+        pairs = zip(bound.logprobs[:before], free.logprobs[:before], strict=False)
+        good = all(abs(a - b) <= LOGPROB_TOLERANCE for a, b in pairs)
+        fix = "report logprobs of the whole distribution, as without forbidden ids"
+        self.report.expect(good, "logprobs differ from those without it", where=where, fix=fix)
+
+    def _spells(self, ids: Sequence[int], texts: Sequence[str]) -> bool:
+        return bool(texts) and any(text in self._text(ids) for text in texts)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        assert self.tokenizer is not None
+        return self.tokenizer.decode(list(ids), skip_special_tokens=False)
 
     async def _too_long(self, request: GenerationRequest) -> None:
         limit = self.backend.max_model_len

@@ -40,6 +40,11 @@ class CharacterTokenizer:
         """There are no special tokens to add."""
         return Encoding([ord(character) + FIRST for character in sequence])
 
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The characters; control ids are spelled out unless they are to be skipped."""
+        shown = (id for id in ids if id not in CONTROL or not skip_special_tokens)
+        return "".join(CONTROL.get(id) or _character(id) for id in shown)
+
 
 class CharacterTemplate:
     """``<role>text<end>`` for each message, ``<assistant>`` to generate; tool calls in hermes form.
@@ -82,7 +87,7 @@ class CharacterTemplate:
         return parse_hermes(self.decode(ids[:-1] if ids[-1:] == (END,) else ids))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return "".join(CONTROL.get(id) or _character(id) for id in ids)
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
 
     def _render(self, messages: Sequence[Message]) -> list[int]:
         ids: list[int] = []

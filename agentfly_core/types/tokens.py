@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 FinishReason: TypeAlias = Literal["stop", "length", "abort"]
-"""``stop``: a stop token was sampled (it is the last id). ``length``: the limit cut the turn. ``abort``: cancelled."""
+"""``stop``: a stop token was sampled (it is the last id), or a stop text completed. ``length``: the limit cut the turn.
+``abort``: cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,10 @@ class SamplingParams:
         stop_token_ids: sampling any of these ends the turn; the id itself is kept.
         seed: with the same seed, prompt and weights the same ids are sampled, whatever else is in the batch
             (up to floating-point ties). None draws a fresh one.
+        stop: the turn ends once one of these texts appears in the decoded text of the sampled ids, control tokens
+            spelled out. It may span ids and end inside one: whole ids are kept, the last one too. The backend needs
+            a tokenizer then.
+        forbidden_token_ids: never sampled: their logits count as -inf. Logprobs stay those of the whole distribution.
     """
 
     temperature: float = 1.0
@@ -30,6 +35,8 @@ class SamplingParams:
     max_tokens: int = 512
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
+    stop: tuple[str, ...] = ()
+    forbidden_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -40,6 +47,10 @@ class SamplingParams:
             raise ValueError(f"top_k must be >= 0 (0 keeps all), got {self.top_k}")
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens must be >= 1, got {self.max_tokens}")
+        if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
+            raise ValueError(f"stop must be texts, none of them empty, got {self.stop!r:.80}")
+        if not all(type(id) is int and id >= 0 for id in self.forbidden_token_ids):
+            raise ValueError(f"forbidden_token_ids must be token ids >= 0, got {self.forbidden_token_ids!r:.80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +76,8 @@ class Generation:
 
     Attributes:
         token_ids: sampled ids, the stop token included if it was sampled.
-        logprobs: one per id, natural log, of the distribution after temperature and before top-p/top-k
-            (0 temperature: of the untempered distribution).
+        logprobs: one per id, natural log, of the distribution after temperature and before top-p, top-k and forbidden
+            ids (0 temperature: of the untempered distribution).
         finish_reason: why it ended.
         weight_version: version of the weights that sampled the first id.
         last_weight_version: version that sampled the last id; differs if weights changed in between.

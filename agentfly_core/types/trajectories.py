@@ -61,7 +61,7 @@ class Turn:
 
     @property
     def cut(self) -> bool:
-        """Whether the turn ended without an end token."""
+        """Whether a limit ended the turn, and not an end token or a stop text."""
         return self.finish_reason != "stop"
 
 

@@ -65,6 +65,52 @@ def test_logprobs_are_after_temperature():
     assert logprobs.tolist() == pytest.approx([math.log(TEMPERED[i]) for i in ids.tolist()], abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        (SamplingParams(forbidden_token_ids=(1,)), [0.1 / 0.6, 0, 0.05 / 0.6, 0.25 / 0.6, 0.2 / 0.6]),
+        (SamplingParams(forbidden_token_ids=(0, 1, 2, 3)), [0, 0, 0, 0, 1]),
+        (SamplingParams(forbidden_token_ids=(1,), top_k=2), [0, 0, 0, 0.25 / 0.45, 0.2 / 0.45]),
+        # of 0.25, 0.2, 0.1, 0.05 the first two hold 0.45 / 0.6 = 0.75 of the mass
+        (SamplingParams(forbidden_token_ids=(1, 1), top_p=0.7), [0, 0, 0, 0.25 / 0.45, 0.2 / 0.45]),
+    ],
+)
+def test_forbidden_ids_are_never_sampled_and_logprobs_are_of_the_whole_distribution(params, expected):
+    ids, logprobs = draw(params)
+    counts = torch.bincount(ids, minlength=5).tolist()
+    likely = [(c, e) for c, e in zip(counts, expected, strict=True) if e > 0]
+    assert sum(c for c, _ in likely) == DRAWS
+    if len(likely) > 1:
+        chi_square = sum((c - DRAWS * e) ** 2 / (DRAWS * e) for c, e in likely)
+        assert chi_square < CHI_SQUARE_999[len(likely) - 1]
+    assert logprobs[:50].tolist() == pytest.approx([math.log(PROBS[i]) for i in ids[:50].tolist()], abs=1e-6)
+
+
+def test_temperature_0_takes_the_likeliest_that_is_allowed():
+    ids, logprobs = draw(SamplingParams(temperature=0.0, forbidden_token_ids=(1,)), count=1)
+    assert ids.tolist() == [3]
+    assert logprobs.tolist() == pytest.approx([math.log(0.25)], abs=1e-6)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.4, 1 - 2**-24])
+def test_what_float32_cannot_hold_beside_a_forbidden_id_is_still_sampled_from(uniform):
+    logits = torch.tensor([[300.0, 0.0, 1.0]])
+    plan = SamplingPlan.of([SamplingParams(forbidden_token_ids=(0,))], 3, torch.device("cpu"))
+    ids, logprobs = sample(logits, plan, torch.tensor([uniform]))
+    assert ids.item() == (1 if uniform < 1 / (1 + math.e) else 2)
+    assert logprobs.item() == pytest.approx(logits[0, ids.item()].item() - 300.0)
+
+
+def test_a_neighbour_with_forbidden_ids_changes_no_bit():
+    logits = torch.randn(1, 500, generator=torch.Generator().manual_seed(3)).expand(400, -1)
+    uniforms = torch.linspace(0, 1 - 2**-24, 400)
+    alone = SamplingPlan.of([SamplingParams()] * 400, 500, torch.device("cpu"))
+    params = [SamplingParams(forbidden_token_ids=(7,) if i % 2 else ()) for i in range(400)]
+    mixed = SamplingPlan.of(params, 500, torch.device("cpu"))
+    for plain, beside in zip(sample(logits, alone, uniforms), sample(logits, mixed, uniforms), strict=True):
+        assert torch.equal(plain[::2], beside[::2])
+
+
 def test_temperature_0_takes_the_likeliest_with_its_untempered_logprob():
     ids, logprobs = draw(SamplingParams(temperature=0.0), count=3)
     assert ids.tolist() == [1, 1, 1]

@@ -74,6 +74,42 @@ def test_ids_end_at_the_first_stop_token():
     assert (turn.token_ids, turn.logprobs, turn.finish_reason) == ((4, STOP), (-1.5, -1.5), "stop")
 
 
+class DecodingTokenizer(LetterTokenizer):
+    def decode(self, ids, skip_special_tokens=True):
+        assert not skip_special_tokens
+        return "".join("." if i == STOP else "_abcdefghi"[i] for i in ids)
+
+
+def test_a_stop_text_ends_a_turn_with_the_id_that_completes_it():
+    backend = ScriptedBackend(["abcabd", "abc", "ab.", "abd"], DecodingTokenizer())
+    sampling = SamplingParams(max_tokens=8, stop_token_ids=(STOP,), stop=("bd", "ca", "xyz"))
+    turns = run(backend, *[GenerationRequest([1, 2], sampling, chain_key=("g", 0, 0))] * 4)
+    assert [(t.token_ids, t.finish_reason) for t in turns] == [
+        ((1, 2, 3, 1), "stop"),
+        ((1, 2, 3, STOP), "stop"),
+        ((1, 2, STOP), "stop"),
+        ((1, 2, 4), "stop"),
+    ]
+
+
+def test_a_stop_text_at_the_limit_ends_the_turn_and_one_behind_it_does_not():
+    asked = [GenerationRequest([1], SamplingParams(max_tokens=n, stop=("c",))) for n in (3, 2)]
+    assert [run(ScriptedBackend(["abcd"], DecodingTokenizer()), r)[0].finish_reason for r in asked] == [
+        "stop",
+        "length",
+    ]
+    with pytest.raises(UsageError, match="give ScriptedBackend a tokenizer that decodes"):
+        run(ScriptedBackend([[1, 2]]), asked[0])
+
+
+def test_a_script_with_a_forbidden_id_is_refused():
+    asked = GenerationRequest([1], SamplingParams(stop_token_ids=(8, STOP), forbidden_token_ids=(3, 8)))
+    with pytest.raises(UsageError, match="the id 3, which the request forbids"):
+        run(ScriptedBackend(["abc"], LetterTokenizer()), asked)
+    (turn,) = run(ScriptedBackend(["ab"], LetterTokenizer()), asked)
+    assert turn.token_ids == (1, 2, STOP)
+
+
 def test_every_chain_replays_the_turns_from_the_start():
     a, b = ("g", 0, 0), ("g", 1, 0)
     turns = run(ScriptedBackend([[1], [2]]), ask(a), ask(b), ask(a), ask(b))

@@ -61,7 +61,20 @@ def test_sequences_of_unequal_length_are_refused():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"temperature": -0.1}, {"temperature": math.nan}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -1}, {"max_tokens": 0}],
+    [
+        {"temperature": -0.1},
+        {"temperature": math.nan},
+        {"top_p": 0},
+        {"top_p": 1.1},
+        {"top_k": -1},
+        {"max_tokens": 0},
+        {"stop": "</answer>"},
+        {"stop": ("a", "")},
+        {"stop": (b"a",)},
+        {"forbidden_token_ids": (3, -1)},
+        {"forbidden_token_ids": ("a",)},
+        {"forbidden_token_ids": (True,)},
+    ],
 )
 def test_sampling_params_out_of_range_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

@@ -16,8 +16,10 @@ pytestmark = pytest.mark.torch
 
 from agentfly_core import hookimpl  # noqa: E402
 from agentfly_core.backends.loading import load_model  # noqa: E402
+from agentfly_core.learners.evaluate import eval_sampling  # noqa: E402
 from agentfly_core.learners.local import LocalLearner  # noqa: E402
 from agentfly_core.recipes.load import LoadedRecipe, load_recipe  # noqa: E402
+from agentfly_core.recipes.schema import Recipe  # noqa: E402
 from agentfly_core.runs import RunFolder, read_trajectories  # noqa: E402
 from agentfly_core.types import Trajectory, UsageError  # noqa: E402
 
@@ -315,3 +317,9 @@ def test_what_cannot_be_written_is_refused_before_the_run(load: Any, monkeypatch
     with pytest.raises(UsageError, match=r"trajectories needs the package 'pyarrow'.*pip install"):
         load().check_training()
     load("run.save_trajectories=false").check_training()
+
+
+def test_evaluation_ends_turns_where_training_does() -> None:
+    recipe = Recipe.model_validate({"model": {"path": "x", "template": "y"}, "rollout": {"stop": ["</answer>"]}})
+    for mode in ("greedy", "sampled"):
+        assert eval_sampling(recipe, mode).stop == ("</answer>",)

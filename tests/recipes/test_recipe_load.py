@@ -316,6 +316,20 @@ def test_the_engine_of_a_recipe(basic: dict[str, Any], write_recipe: Write, plug
     assert chains[0].split == "train"
 
 
+def test_stop_texts_of_a_recipe_end_its_turns(
+    basic: dict[str, Any], write_recipe: Write, plugins: Plugins, model: Path
+) -> None:
+    basic["rollout"] = {"backend": {"name": "scripted", "options": {"turns": ["4 and 5 and 6"]}}, "stop": ["d 5"]}
+    loaded = load_recipe(write_recipe(basic), plugins=plugins)
+    backend = loaded.backend()
+    with loaded.engine(backend) as engine:
+        assert [t.final_response for t in engine.run(loaded.eval_tasks(1))] == ["4 and 5"]
+    asyncio.run(backend.close())
+    basic["rollout"]["stop"] = [""]
+    with pytest.raises(UsageError, match=r"rollout\.stop"):
+        load_recipe(write_recipe(basic), plugins=plugins)
+
+
 def test_an_environment_is_leased_stepped_and_summed(
     basic: dict[str, Any], write_recipe: Write, plugins: Plugins, model: Path
 ) -> None:

@@ -14,7 +14,17 @@ from agentfly_core.types import GenerationRequest
 def turns(request: GenerationRequest):
     """Ids that depend on prompt and seed alone."""
     start = sum(request.prompt_ids) + (request.sampling.seed or 0)
-    return [start + i for i in range(20)]
+    return [start + i for i in range(20) if start + i not in request.sampling.forbidden_token_ids]
+
+
+class Letters:
+    """Ids as letters, three of them for two ids."""
+
+    def encode(self, sequence, *, add_special_tokens):
+        raise AssertionError("the turns are ids")
+
+    def decode(self, ids, skip_special_tokens=True):
+        return "".join(chr(ord("a") + i) * (1 + i % 2) for i in ids)
 
 
 class Spoiled(ScriptedBackend):
@@ -31,6 +41,7 @@ class Spoiled(ScriptedBackend):
 def test_the_scripted_backend_passes():
     check_backend(ScriptedBackend(turns), weights={})
     check_backend(ScriptedBackend(turns, max_model_len=30))
+    check_backend(ScriptedBackend(turns, Letters()), tokenizer=Letters())
 
 
 @pytest.mark.torch
@@ -72,6 +83,38 @@ def test_what_is_no_backend(found):
 def test_broken_generations_are_found(change, text, found):
     with found(text):
         check_backend(Spoiled(change))
+
+
+@pytest.mark.parametrize(
+    ("ignored", "text"), [("stop", "it gave Generation(token_ids=(6, 7, 8"), ("forbidden_token_ids", "is likeliest")]
+)
+def test_a_backend_that_ignores_part_of_the_sampling(ignored, text, found):
+    class Broken(ScriptedBackend):
+        async def generate(self, request):
+            return await super().generate(replace(request, sampling=replace(request.sampling, **{ignored: ()})))
+
+    with found(text):
+        check_backend(Broken(turns, Letters()), tokenizer=Letters())
+
+
+def test_a_backend_that_stops_a_token_late_and_one_that_renormalises(found):
+    class Late(ScriptedBackend):
+        async def generate(self, request):
+            free = await super().generate(replace(request, sampling=replace(request.sampling, stop=())))
+            end = len((await super().generate(request)).token_ids)
+            return replace(free, token_ids=free.token_ids[: end + 1], logprobs=free.logprobs[: end + 1])
+
+    with found("it gave Generation(token_ids=(6, 7, 8, 9, 10), "):
+        check_backend(Late(turns, Letters()), tokenizer=Letters())
+
+    class Renormalised(ScriptedBackend):
+        async def generate(self, request):
+            got = await super().generate(request)
+            part = 0.9 if request.sampling.forbidden_token_ids else 1.0
+            return replace(got, logprobs=tuple(part * p for p in got.logprobs))
+
+    with found("logprobs differ from those without it"):
+        check_backend(Renormalised(turns))
 
 
 def test_a_backend_that_ignores_stop_tokens(found):
