@@ -6,10 +6,12 @@ the loss of the step. An empty denominator gives 0.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-import torch
-from torch import Tensor
+from agentfly_core.algorithms.later import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Aggregation: TypeAlias = Literal["token_mean", "seq_mean_token_mean", "constant"]
 AGGREGATIONS = get_args(Aggregation)

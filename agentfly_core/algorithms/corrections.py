@@ -5,10 +5,12 @@ Weights are detached. A weight of 0 drops a token's loss and leaves the denomina
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-import torch
-from torch import Tensor
+from agentfly_core.algorithms.later import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Correction: TypeAlias = Literal["none", "tis", "icepop"]
 CORRECTIONS = get_args(Correction)

@@ -5,10 +5,13 @@ Shapes: (N, S), N chains with at most S time steps (tokens or turns), left-align
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from agentfly_core.algorithms.later import torch
 from agentfly_core.algorithms.sampled import SampledTokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def returns_to_go(rewards: Tensor, gamma: float) -> Tensor:

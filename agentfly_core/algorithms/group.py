@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from agentfly_core.algorithms.aggregation import Aggregation
 from agentfly_core.algorithms.checks import check_number
+from agentfly_core.algorithms.later import torch
 from agentfly_core.algorithms.objective import PolicyObjective
 from agentfly_core.algorithms.statistics import group_statistics, to_tokens
 from agentfly_core.types import AdvantageOutput, Needs, TrainBatch, UsageError

@@ -6,10 +6,12 @@ KL(pi || pi_ref), E grad k1 is 0, and E grad k3 is the gradient of the other dir
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import torch
-from torch import Tensor
+from agentfly_core.algorithms.later import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KLKind: TypeAlias = Literal["k1", "k2", "k3"]
 

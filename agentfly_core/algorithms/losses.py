@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
-import torch
-from torch import Tensor
+from agentfly_core.algorithms.later import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Loss: TypeAlias = Literal["clip", "reinforce"]
 LOSSES = get_args(Loss)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from agentfly_core.algorithms.aggregation import AGGREGATIONS, Aggregation, constant, seq_mean_token_mean, token_mean
 from agentfly_core.algorithms.checks import check_choice, check_number
 from agentfly_core.algorithms.corrections import CORRECTIONS, Correction, icepop, log_weights, tis
+from agentfly_core.algorithms.later import torch
 from agentfly_core.algorithms.losses import LOSSES, Loss, clipped_loss, reinforce_loss
 from agentfly_core.types import LossOutput, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import torch
-
 from agentfly_core.algorithms.checks import check_choice, check_number
 from agentfly_core.algorithms.gae import gae, turn_gae, two_clock_gae
+from agentfly_core.algorithms.later import torch
 from agentfly_core.algorithms.objective import PolicyObjective
 from agentfly_core.algorithms.sampled import SampledTokens
 from agentfly_core.algorithms.statistics import WHITENINGS, Whitening, whiten

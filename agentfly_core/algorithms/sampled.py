@@ -7,10 +7,13 @@ with at most L sampled tokens, left-aligned in the order of sampling, and unpack
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from agentfly_core.algorithms.later import torch
 from agentfly_core.types import TrainBatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class SampledTokens:

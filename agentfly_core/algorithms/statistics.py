@@ -5,12 +5,13 @@ Shapes: N chains; x and mask of ``whiten`` have any equal shape.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
-import torch
-from torch import Tensor
-
+from agentfly_core.algorithms.later import torch
 from agentfly_core.types import TrainBatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Whitening: TypeAlias = Literal["population", "bessel", "none"]
 WHITENINGS = get_args(Whitening)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from agentfly_core.algorithms.checks import check_choice, check_number
 from agentfly_core.algorithms.gae import returns_to_go
+from agentfly_core.algorithms.later import torch
 from agentfly_core.algorithms.objective import PolicyObjective
 from agentfly_core.algorithms.sampled import SampledTokens
 from agentfly_core.algorithms.statistics import WHITENINGS, Whitening, group_statistics, whiten
 from agentfly_core.types import AdvantageOutput, Needs, TrainBatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
