@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import itertools
-import math
 import threading
 import time
 import uuid
-from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from agentfly_core.types import CoordinatorStatus, LeaseLost, ResourceError, Ticket
+from agentfly_core.resources.books import TOTAL, Books, Request
+from agentfly_core.types import CoordinatorStatus, LeaseLost, Ticket
 
-TOTAL = "*"
-"""The kind under which ``status`` reports the total over all kinds."""
+__all__ = ["TOTAL", "InProcessCoordinator"]
 
 
 @dataclass(slots=True, eq=False)
-class _Waiter:
-    """One pending ``acquire``. Everything but ``wakeup`` is guarded by the coordinator's lock."""
+class _Waiter(Request):
+    """A request, and where to tell of its grant. Guarded by the coordinator's lock."""
 
-    number: int
-    kind: str
-    owner: str
-    amount: int
-    ttl: float
-    loop: asyncio.AbstractEventLoop
-    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     ticket: Ticket | None = None
-    sleeps_until: float = -math.inf
-    """The deadline that it last took into account."""
-
-    def wake(self) -> bool:
-        """Let its loop look at it again; False if that loop is gone."""
-        try:
-            self.loop.call_soon_threadsafe(self.wakeup.set)
-        except RuntimeError:
-            return False
-        return True
+    future: asyncio.Future[None] | None = None
+    """Made only if it has to wait."""
 
 
 class InProcessCoordinator:
@@ -63,42 +45,62 @@ class InProcessCoordinator:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._capacity = dict(capacity or {})
-        self._total = total
-        if any(units < 0 for units in [*self._capacity.values(), total or 0]):
-            raise ValueError(f"capacities must not be negative, got {self._capacity} and a total of {total}")
+        self._books = Books(capacity, total)
         self._clock = clock
         self._lock = threading.Lock()
-        self._numbers = itertools.count()
-        self._fences = itertools.count(1)
-        self._tickets: dict[str, Ticket] = {}
-        self._granted: defaultdict[str, int] = defaultdict(int)
-        self._queues: dict[str, OrderedDict[int, _Waiter]] = {}
+        self._numbers = itertools.count(1)
+        self._prefix = uuid.uuid4().hex
         self._deadlines: list[tuple[float, str]] = []
+        self._holders: dict[str, float] = {}
+        """When each that registered is given up."""
+        self._lapsed: set[str] = set()
+        self._attending: dict[str, asyncio.Future[None]] = {}
+        self._alarm: tuple[float, threading.Timer] | None = None
 
-    async def acquire(self, kind: str, owner: str, *, amount: int = 1, ttl: float = 60.0) -> Ticket:
-        """Wait for ``amount`` of ``kind``. Cancelling the wait leaves no trace.
+    async def acquire(
+        self, kind: str, owner: str, *, amount: int = 1, ttl: float = 60.0, holder: str = "", reuse: bool = False
+    ) -> Ticket:
+        """Wait for ``amount`` of ``kind``; see ``types.Coordinator``. Cancelling the wait leaves no trace.
 
         Raises:
             ResourceError: more than the whole capacity is asked for.
             LeaseLost: the ticket ran out before the caller's blocked event loop could take it.
         """
-        self._check(kind, amount, ttl)
-        waiter = _Waiter(next(self._numbers), kind, owner, amount, ttl, asyncio.get_running_loop())
+        self._books.check(kind, amount, ttl)
+        waiter = _Waiter(next(self._numbers), kind, owner, amount, ttl, holder, reuse)
         with self._lock:
-            self._queues.setdefault(kind, OrderedDict())[waiter.number] = waiter
+            self._books.enqueue(waiter)
             self._advance()
+            if waiter.ticket is not None:
+                return waiter.ticket
+            future = waiter.future = asyncio.get_running_loop().create_future()
         try:
-            while waiter.ticket is None:
-                await self._sleep(waiter)
+            await future
         except BaseException:
             self._abandon(waiter)
             raise
+        ticket = waiter.ticket
+        assert ticket is not None
+        with self._lock:
+            self._expire()
+            if ticket.id not in self._books.tickets:
+                raise LeaseLost(f"{owner}: its {kind} ticket ran out within {ttl} s of the grant: its event loop hung")
+        return ticket
+
+    async def try_acquire(
+        self, kind: str, owner: str, *, ttl: float = 60.0, holder: str = "", idle: bool = False
+    ) -> Ticket | None:
+        """One unit at once or not at all: of what is free while nobody waits, or of the holder's idle shares."""
+        request = Request(next(self._numbers), kind, owner, 1, ttl, holder)
         with self._lock:
             self._advance()
-            if waiter.ticket.id not in self._tickets:
-                raise LeaseLost(f"{owner}: its {kind} ticket ran out within {ttl} s of the grant: its event loop hung")
-            return waiter.ticket
+            if idle:
+                ticket = self._books.retire(request, self._id(request), request.number, self._clock())
+            else:
+                ticket = self._take(request) if self._books.free(request) else None
+            if ticket is not None:
+                self._remember(ticket)
+            return ticket
 
     async def renew(self, ticket: Ticket, *, ttl: float = 60.0) -> Ticket:
         """Hold on for ``ttl`` more seconds.
@@ -108,111 +110,151 @@ class InProcessCoordinator:
         """
         with self._lock:
             self._advance()
-            if ticket.id not in self._tickets:
+            if ticket.id not in self._books.tickets:
                 raise LeaseLost(f"{ticket.owner}: the {ticket.kind} ticket {ticket.id} expired or was released")
-            renewed = replace(self._tickets[ticket.id], expires_at=self._clock() + ttl)
-            self._keep(renewed)
+            renewed = replace(self._books.tickets[ticket.id], expires_at=self._clock() + ttl)
+            self._books.renew(renewed)
+            self._remember(renewed)
             return renewed
 
-    async def release(self, ticket: Ticket) -> None:
-        """Give it back; doing so twice, or after expiry, does nothing."""
+    async def release(self, ticket: Ticket, *, idle: bool = False) -> bool:
+        """Give it back, or keep its share for an idle instance; doing so twice, or after expiry, does nothing."""
         with self._lock:
-            self._drop(ticket.id)
+            self._expire()
+            idle = idle and ticket.holder in self._holders
+            kept = self._books.drop(ticket.id, idle=idle) and idle
             self._advance()
+            return kept
+
+    async def attend(self, holder: str, *, ttl: float = 60.0, patience: float = 0.0) -> Mapping[str, int]:
+        """Say that the holder lives, and wait for its idle shares to be wanted; see ``types.Coordinator``."""
+        with self._lock:
+            self._advance()
+            self._holders[holder] = self._clock() + ttl
+            if holder in self._lapsed:
+                self._lapsed.discard(holder)
+                raise LeaseLost(f"{holder} was not heard of for so long that it lost its idle shares")
+            wanted = self._books.recalled().get(holder, {})
+            if wanted or patience <= 0:
+                return wanted
+            future = self._attending[holder] = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait({future}, timeout=patience)
+        finally:
+            with self._lock:
+                if self._attending.get(holder) is future:
+                    del self._attending[holder]
+        with self._lock:
+            self._advance()
+            return self._books.recalled().get(holder, {})
+
+    async def leave(self, holder: str) -> None:
+        """Forget a holder and its idle shares."""
+        with self._lock:
+            self._holders.pop(holder, None)
+            self._lapsed.discard(holder)
+            self._books.forget(holder)
+            self._advance()
+
+    async def close(self) -> None:
+        """Nothing to free."""
 
     async def status(self) -> list[CoordinatorStatus]:
         """One row a kind, sorted; the row ``*`` is the total over all kinds."""
         with self._lock:
             self._advance()
-            kinds = sorted({*self._capacity, *self._queues, *(t.kind for t in self._tickets.values())})
-            rows = [self._row(kind) for kind in kinds]
-        granted, waiting = sum(r.granted for r in rows), sum(r.waiting for r in rows)
-        return [CoordinatorStatus(TOTAL, self._total, granted, waiting), *rows]
-
-    def _row(self, kind: str) -> CoordinatorStatus:
-        waiting = sum(w.amount for w in self._queues.get(kind, {}).values())
-        tickets = tuple(t for t in self._tickets.values() if t.kind == kind)
-        return CoordinatorStatus(kind, self._capacity.get(kind), self._granted[kind], waiting, tickets)
-
-    def _check(self, kind: str, amount: int, ttl: float) -> None:
-        if amount < 1 or not ttl > 0:
-            raise ValueError(f"amount must be at least 1 and ttl positive, got {amount} and {ttl}")
-        for what, limit in ((kind, self._capacity.get(kind)), ("all kinds together", self._total)):
-            if limit is not None and amount > limit:
-                raise ResourceError(f"{amount} of {kind} asked for, but the whole capacity of {what} is {limit}")
-
-    async def _sleep(self, waiter: _Waiter) -> None:
-        """Until the waiter is woken, or the next ticket may have expired."""
-        with self._lock:
-            self._advance()
-            waiter.wakeup.clear()
-            if waiter.ticket is not None:
-                return
-            deadline = self._next_deadline()
-            waiter.sleeps_until = math.inf if deadline is None else deadline
-        pause = None if deadline is None else max(0.0, deadline - self._clock())
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(waiter.wakeup.wait(), pause)
+            return self._books.status()
 
     def _abandon(self, waiter: _Waiter) -> None:
         """Undo a wait that was cancelled, whether or not it had just been granted."""
         with self._lock:
-            if waiter.ticket is None:
-                self._queues.get(waiter.kind, OrderedDict()).pop(waiter.number, None)
-            else:
-                self._drop(waiter.ticket.id)
+            self._books.dequeue(waiter)
+            if waiter.ticket is not None:
+                self._books.undo(waiter.ticket)
             self._advance()
 
     def _advance(self) -> None:
         """Drop what has expired, then grant all that can be granted. The lock is held."""
+        self._expire()
+        while (waiter := self._books.next()) is not None:
+            assert isinstance(waiter, _Waiter)
+            waiter.ticket = self._take(waiter)
+            if waiter.future is not None and not _wake(waiter.future):
+                self._books.undo(waiter.ticket)  # its loop is gone
+        if self._books.waiting:
+            if self._attending and self._books.idle:
+                for holder in self._books.recalled().keys() & self._attending.keys():
+                    _wake(self._attending.pop(holder))
+            self._set_alarm()
+
+    def _take(self, request: Request) -> Ticket:
+        ticket = self._books.grant(request, self._id(request), request.number, self._clock())
+        self._remember(ticket)
+        return ticket
+
+    def _id(self, request: Request) -> str:
+        return f"{self._prefix}-{request.number}"
+
+    def _expire(self) -> None:
         now = self._clock()
         while (deadline := self._next_deadline()) is not None and deadline <= now:
-            self._drop(self._deadlines[0][1])
-        while (waiter := self._next_grant()) is not None:
-            self._grant(waiter)
-        for kind in [k for k, queue in self._queues.items() if not queue]:
-            del self._queues[kind]
+            self._books.drop(self._deadlines[0][1])
+        for holder in [h for h, until in self._holders.items() if until <= now]:
+            del self._holders[holder]
+            if self._books.forget(holder):
+                self._lapsed.add(holder)
 
-    def _next_grant(self) -> _Waiter | None:
-        """The earliest waiter whose turn it is, or None."""
-        heads = sorted((next(iter(q.values())) for q in self._queues.values() if q), key=lambda w: w.number)
-        for waiter in heads:
-            limit = self._capacity.get(waiter.kind)
-            if limit is not None and self._granted[waiter.kind] + waiter.amount > limit:
-                continue  # short of its own kind only: later requests of other kinds take nothing from it
-            if self._total is not None and sum(self._granted.values()) + waiter.amount > self._total:
-                return None  # short of the total: whoever came later waits behind it
-            return waiter
-        return None
-
-    def _grant(self, waiter: _Waiter) -> None:
-        del self._queues[waiter.kind][waiter.number]
-        if not waiter.wake():
-            return
-        expires = self._clock() + waiter.ttl
-        waiter.ticket = Ticket(uuid.uuid4().hex, waiter.kind, waiter.owner, waiter.amount, next(self._fences), expires)
-        self._granted[waiter.kind] += waiter.amount
-        self._keep(waiter.ticket)
-
-    def _keep(self, ticket: Ticket) -> None:
-        """Store a new or renewed ticket; whoever would sleep beyond its deadline is woken to sleep anew."""
-        self._tickets[ticket.id] = ticket
+    def _remember(self, ticket: Ticket) -> None:
         heapq.heappush(self._deadlines, (ticket.expires_at, ticket.id))
-        for queue in self._queues.values():
-            for waiter in queue.values():
-                if ticket.expires_at < waiter.sleeps_until:
-                    waiter.wake()
-
-    def _drop(self, ticket_id: str) -> None:
-        if (ticket := self._tickets.pop(ticket_id, None)) is not None:
-            self._granted[ticket.kind] -= ticket.amount
+        if len(self._deadlines) > 1000 + 8 * len(self._books.tickets):
+            self._deadlines = [(t.expires_at, t.id) for t in self._books.tickets.values()]
+            heapq.heapify(self._deadlines)
 
     def _next_deadline(self) -> float | None:
         """When the next ticket expires. Entries of tickets that were renewed or released are skipped."""
         while self._deadlines:
             expires_at, ticket_id = self._deadlines[0]
-            ticket = self._tickets.get(ticket_id)
+            ticket = self._books.tickets.get(ticket_id)
             if ticket is not None and ticket.expires_at == expires_at:
                 return expires_at
             heapq.heappop(self._deadlines)
         return None
+
+    def _set_alarm(self) -> None:
+        """Look again when the next ticket or holder expires, whoever else may hang: someone waits for it."""
+        deadlines = [d for d in (self._next_deadline(), *self._holders.values()) if d is not None]
+        if not deadlines or (self._alarm is not None and self._alarm[0] <= min(deadlines)):
+            return
+        if self._alarm is not None:
+            self._alarm[1].cancel()
+        timer = threading.Timer(max(0.001, min(deadlines) - self._clock()), self._ring)
+        timer.daemon = True
+        self._alarm = (min(deadlines), timer)
+        timer.start()
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._alarm = None
+            self._advance()
+
+
+def _wake(future: asyncio.Future[None]) -> bool:
+    """Resolve a future of any loop; False if that loop is gone."""
+    loop = future.get_loop()
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if loop is running:
+        _resolve(future)
+        return True
+    try:
+        loop.call_soon_threadsafe(_resolve, future)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

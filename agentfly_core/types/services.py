@@ -138,14 +138,33 @@ class Fenced(Protocol):
 
 @runtime_checkable
 class Coordinator(Protocol):
-    """Counts capacity, in this process or across a cluster. First come, first served within a kind."""
+    """Counts capacity, in this process or across a cluster. First come, first served within a kind.
 
-    async def acquire(self, kind: str, owner: str, *, amount: int = 1, ttl: float = 60.0) -> Ticket:
+    A *ticket* is a share of the capacity for a lease. A *holder* (a process, by its run id) may keep shares for idle
+    instances: they count as well, the holder's own grants may use them up (``Ticket.claimed``), and they are called
+    back when anyone else waits.
+    """
+
+    async def acquire(
+        self, kind: str, owner: str, *, amount: int = 1, ttl: float = 60.0, holder: str = "", reuse: bool = False
+    ) -> Ticket:
         """Wait for ``amount`` of ``kind``. Cancelling the wait leaves no trace.
 
+        Args:
+            owner: who wants it, for people to read.
+            ttl: seconds after which the ticket is free again unless it is renewed.
+            holder: whose idle shares may be used up, where nothing else is free.
+            reuse: use up the holder's idle shares of this kind first.
+
         Raises:
-            ResourceError: more than the whole capacity is asked for.
+            ResourceError: more than the whole capacity is asked for, or the coordinator cannot be reached.
         """
+        ...
+
+    async def try_acquire(
+        self, kind: str, owner: str, *, ttl: float = 60.0, holder: str = "", idle: bool = False
+    ) -> Ticket | None:
+        """One unit at once or not at all: of what is free while nobody waits, or of the holder's idle shares."""
         ...
 
     async def renew(self, ticket: Ticket, *, ttl: float = 60.0) -> Ticket:
@@ -156,8 +175,37 @@ class Coordinator(Protocol):
         """
         ...
 
-    async def release(self, ticket: Ticket) -> None:
-        """Give it back; doing so twice, or after expiry, does nothing."""
+    async def release(self, ticket: Ticket, *, idle: bool = False) -> bool:
+        """Give it back; doing so twice, or after expiry, does nothing.
+
+        Args:
+            idle: its share stays with its holder for an idle instance.
+
+        Returns:
+            whether the holder has it as an idle share now.
+        """
+        ...
+
+    async def attend(self, holder: str, *, ttl: float = 60.0, patience: float = 0.0) -> Mapping[str, int]:
+        """Say that the holder lives, and wait up to ``patience`` seconds for its idle shares to be wanted by others.
+
+        The first call registers it; one that is not heard of for ``ttl`` seconds loses its idle shares.
+
+        Returns:
+            kind -> how many shares to give up: stop an instance and release the ticket of
+            ``try_acquire(..., idle=True)`` for each.
+
+        Raises:
+            LeaseLost: it had lost its idle shares; whatever is idle must be stopped. It is registered anew.
+        """
+        ...
+
+    async def leave(self, holder: str) -> None:
+        """Forget a holder and its idle shares."""
+        ...
+
+    async def close(self) -> None:
+        """Free connections; what is held stays held until it expires."""
         ...
 
     async def status(self) -> list[CoordinatorStatus]: ...
