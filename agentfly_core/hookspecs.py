@@ -115,7 +115,11 @@ def register_backends(register: Register[Callable[..., GenerationBackend]]) -> N
 
 @hookspec
 def register_learners(register: Register[Callable[..., Learner]]) -> None:
-    """Offer learners: factories that take the recipe's ``learner.options``."""
+    """Offer learners: factories that take the recipe's ``learner.options``.
+
+    A learner may have a method ``dry_run(recipe) -> Mapping[str, Any]``: what training would do, as plain data, which
+    ``agentfly train --dry-run`` shows without starting anything.
+    """
 
 
 @hookspec

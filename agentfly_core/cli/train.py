@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     metavar="RUN",
     help="Go on with this run folder (from its latest checkpoint, or else anew); RECIPE may then be left out.",
 )
+@click.option("--dry-run", "dry", is_flag=True, help="Check everything, show what training would do, and stop.")
 @json_option
-def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None, as_json: bool) -> None:
+def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None, dry: bool, as_json: bool) -> None:
     """Train the agent of RECIPE (a file, or ENTRY:FILE of an installed package) with key=value OVERRIDES.
 
     The first Ctrl-C ends the run with a checkpoint after the step in hand, the second at once.
@@ -38,6 +39,10 @@ def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None,
     if folder is not None:
         _check_resumable(loaded, folder)
     learner = loaded.check_training()
+    if dry:
+        from agentfly_core.cli.dry_run import show_plan
+
+        return show_plan(loaded, learner, as_json=as_json)
     run = loaded.recipe.run
     folder = folder or RunFolder.create(run.root, loaded.recipe.name, loaded.resolved(), plugins=loaded.plugins)
     click.echo(f"run folder: {folder.path}", err=True)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from agentfly_core.backends.loading import load_model
+from agentfly_core.backends.loading import load_model, resolve_device
 from agentfly_core.learners.checkpointing import read_trainer, write_model, write_trainer
 from agentfly_core.learners.collate import collate
 from agentfly_core.learners.diagnostics import group_metrics, rollout_metrics
@@ -74,6 +74,21 @@ class LocalLearner:
                 f"{r.train.minibatches} parts, as the chains of a task stay together; use fewer"
             )
         return reasons
+
+    def dry_run(self, recipe: LoadedRecipe) -> dict[str, Any]:
+        """What training would do, as plain data, for ``agentfly train --dry-run``."""
+        r, needs = recipe.recipe, recipe.algorithm.needs
+        e, train = r.evaluation, r.train
+        evaluated = sum(e.every > 0 and step % e.every == 0 for step in range(1, train.steps))
+        return {
+            "model": recipe.model_path,
+            "device": str(resolve_device(r.model.device)),
+            "reference_model": train.kl.coef > 0 or needs.reference,
+            "steps": train.steps,
+            "chains_per_step": train.tasks_per_step * train.chains_per_task,
+            "optimizer_steps": train.steps * train.epochs * train.minibatches,
+            "evaluations": e.before + evaluated + (e.after or (e.every > 0 and train.steps % e.every == 0)),
+        }
 
     def train(
         self, recipe: LoadedRecipe, folder: RunFolder, *, resume: bool = False, stop: threading.Event | None = None
