@@ -30,6 +30,12 @@ class OpenRLHFLearner:
 
         return check(recipe)
 
+    def dry_run(self, recipe: LoadedRecipe) -> dict[str, Any]:
+        """The resolved flags and the GPUs of each role, as plain data, for ``agentfly train --dry-run``."""
+        from agentfly_learner_openrlhf.flags import resolve
+
+        return resolve(recipe).plain()
+
     def train(
         self, recipe: LoadedRecipe, folder: RunFolder, *, resume: bool = False, stop: threading.Event | None = None
     ) -> None:

@@ -70,6 +70,17 @@ class Plan:
         return max((n for n in range(1, share + 1) if share % n == 0 and n <= fits), default=1)
 
     @property
+    def batches(self) -> dict[str, int]:
+        """The numbers of a run."""
+        return {
+            "steps": self.recipe.train.steps,
+            "chains_per_step": self.chains,
+            "optimizer_steps": self.optimizer_steps,
+            "chains_per_optimizer_step": self.minibatch,
+            "data_parallel": self.layout.data_parallel,
+        }
+
+    @property
     def evaluates(self) -> bool:
         e = self.recipe.evaluation
         return bool(e.every or e.before or e.after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from argparse import Action
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,7 @@ def option_reasons(plan: Plan) -> Iterator[str]:
         yield f"{at}.{critics[0]}: {plan.recipe.algorithm.name} has no critic; leave it out, or use ppo"
 
 
-def flag_reasons(raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[str, Any]) -> Iterator[str]:
+def flag_reasons(raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[str, Action]) -> Iterator[str]:
     """Flags given by name that do not exist, or that something else in the recipe decides."""
     sources = {setting.flag: setting.source for setting in mapped}
     own_algorithm = ESTIMATOR in raw
@@ -144,6 +145,21 @@ def flag_reasons(raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[s
                 f"{at}: does nothing, as advantages and loss are AgentFly's; use algorithm.options, or give "
                 f"{ESTIMATOR} as well to have OpenRLHF's own"
             )
+        elif problem := _switch(flag, value, known):
+            yield f"{at}: {problem}"
         elif flag in sources:
             instead = "AgentFly needs it as it is" if sources[flag] == FIXED else f"set {sources[flag]}"
             yield f"{at}: {instead}; leave the flag out"
+
+
+def _switch(flag: str, value: Any, known: Mapping[str, Action]) -> str:
+    """What is wrong with the value of a flag that takes none on the command line: it can only be given or left out."""
+    action = known[flag]
+    if action.nargs != 0:
+        return "takes a value, not a switch" if isinstance(value, bool) else ""
+    if not isinstance(value, bool):
+        return f"is a switch: true or false, not {value!r:.60}"
+    if not value and action.default is True:
+        others = [name for name, other in known.items() if other.dest == action.dest and name != flag]
+        return f"is on unless switched off by {others[0]}: true" if others else "cannot be switched off"
+    return ""

@@ -39,6 +39,7 @@ class Resolved:
         argv: arguments of ``openrlhf.cli.train_ppo_ray``.
         namespace: the same after OpenRLHF's parser and checks, as its ``train`` takes it.
         placement: GPUs a role.
+        batches: how many chains and steps there are, by name.
         settings: the flags with the fields they come from.
         notes: what is done otherwise than the recipe's words suggest.
         own_algorithm: ``learner.options`` asks for OpenRLHF's advantages and loss instead of ``algorithm``.
@@ -48,6 +49,7 @@ class Resolved:
     argv: list[str]
     namespace: SimpleNamespace
     placement: Placement
+    batches: dict[str, int]
     settings: list[Setting]
     notes: list[str]
     own_algorithm: bool
@@ -57,10 +59,10 @@ class Resolved:
         """As JSON-able data, for ``agentfly train --dry-run``."""
         return {
             "openrlhf": self.version,
+            "batches": self.batches,
             "placement": self.placement.plain(),
             "flags": [{"flag": f"--{s.flag}", "value": s.value, "from": s.source} for s in self.settings],
             "notes": self.notes,
-            "command": ["python", "-m", "openrlhf.cli.train_ppo_ray", *self.argv],
         }
 
 
@@ -94,7 +96,8 @@ def resolve(loaded: LoadedRecipe, paths: RunPaths | None = None, *, resume: bool
     options = plan.options
     placement = placement_of(parsed.namespace, nodes=options.nodes, gpus_per_node=options.gpus_per_node)
     said = [*notes(plan), *(f"OpenRLHF: {text}" for text in parsed.warnings)]
-    return Resolved(argv, parsed.namespace, placement, every, said, ESTIMATOR in raw, upstream.version)
+    own = ESTIMATOR in raw
+    return Resolved(argv, parsed.namespace, placement, plan.batches, every, said, own, upstream.version)
 
 
 def check(loaded: LoadedRecipe) -> list[str]:
