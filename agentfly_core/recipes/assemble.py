@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from agentfly_core.plugins import Plugins
 from agentfly_core.recipes.calling import build, check_options
 from agentfly_core.recipes.schema import Recipe, RewardSection
-from agentfly_core.types import GenerationBackend, Reward, SamplingParams, Tool, UsageError
+from agentfly_core.types import Coordinator, GenerationBackend, Reward, SamplingParams, Tool, UsageError
 
 if TYPE_CHECKING:
     from agentfly_core.recipes.load import LoadedRecipe
@@ -95,8 +95,12 @@ def build_reward(name: str, options: dict[str, Any], plugins: Plugins) -> Reward
     return item
 
 
-def build_engine(loaded: LoadedRecipe, backend: GenerationBackend) -> Engine:
-    """The recipe's rollout engine over a backend; closing it closes its resources."""
+def build_engine(loaded: LoadedRecipe, backend: GenerationBackend, coordinator: Coordinator | None = None) -> Engine:
+    """The recipe's rollout engine over a backend; closing it closes its resources.
+
+    Args:
+        coordinator: counts capacity; None counts ``capacity_of`` in this process.
+    """
     from agentfly_core.recipes.engine import RecipeEngine
 
     recipe = loaded.recipe
@@ -113,7 +117,7 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend) -> Engine:
         max_turns=recipe.agent.max_turns,
         max_tokens=rollout.max_tokens,
         environment=loaded.environment_spec(),
-        resources=_resources(recipe, loaded.plugins),
+        resources=_resources(recipe, loaded.plugins, coordinator),
         max_concurrency=rollout.max_concurrency,
         chain_timeout=rollout.timeout,
         tool_timeout=rollout.tool_timeout,
@@ -123,11 +127,15 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend) -> Engine:
     )
 
 
-def _resources(recipe: Recipe, plugins: Plugins) -> ResourceManager:
+def capacity_of(recipe: Recipe) -> dict[str, int]:
+    """Most resources of each kind that the recipe allows at once, over all engines of the run."""
+    section = recipe.environment
+    return {section.isolation: section.capacity} if section and section.capacity else {}
+
+
+def _resources(recipe: Recipe, plugins: Plugins, coordinator: Coordinator | None) -> ResourceManager:
     from agentfly_core.resources import InProcessCoordinator, ResourceManager
 
-    section = recipe.environment
-    capacity: dict[str, int] = {section.isolation: section.capacity} if section and section.capacity else {}
     registry = plugins.registry("resources")
     providers = {name: build(f"resource {name!r}", registry.get(name), {}) for name in registry.names()}
-    return ResourceManager(InProcessCoordinator(capacity), providers)
+    return ResourceManager(coordinator or InProcessCoordinator(capacity_of(recipe)), providers)

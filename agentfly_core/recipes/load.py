@@ -22,6 +22,7 @@ from agentfly_core.types import (
     Agent,
     Algorithm,
     ChatTemplate,
+    Coordinator,
     GenerationBackend,
     Learner,
     MetricSink,
@@ -206,9 +207,13 @@ class LoadedRecipe:
         )
         return backend
 
-    def engine(self, backend: GenerationBackend) -> Engine:
-        """A new rollout engine over a backend, which stays the caller's to close."""
-        return build_engine(self, backend)
+    def engine(self, backend: GenerationBackend, *, coordinator: Coordinator | None = None) -> Engine:
+        """A new rollout engine over a backend, which stays the caller's to close.
+
+        Args:
+            coordinator: counts the capacity of resources for several engines; None counts it in this process.
+        """
+        return build_engine(self, backend, coordinator)
 
     def train_tasks(self, start: int = 0) -> Iterator[Task]:
         """Tasks for ever, the first ``start`` left out; their order depends on the recipe's seed alone."""
