@@ -66,6 +66,7 @@ def register_learners(register: Register[Any]) -> None:
 def register_resources(register: Register[Any]) -> None:
     register("agentfly_core.resources.local:ObjectProvider", name="object", summary="An object in this process.")
     register("agentfly_core.resources.worker:WorkerProvider", name="worker", summary="An object in a spawned process.")
+    register("agentfly_core.resources.sandboxes:ProcessProvider", name="process", summary="A sandboxed process.")
 
 
 @hookimpl

@@ -1,0 +1,5 @@
+"""Fenced-off places for code that nobody trusts."""
+
+from agentfly_core.resources.sandboxes.process import ProcessProvider
+
+__all__ = ["ProcessProvider"]

@@ -1,0 +1,162 @@
+"""One sandboxed process on this machine: launched, cleared, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from agentfly_core.resources.sandboxes import cgroups, uids
+from agentfly_core.resources.sandboxes.bundle import BOOTSTRAP, opening
+from agentfly_core.resources.sandboxes.io_thread import io_loop
+from agentfly_core.resources.sandboxes.plan import HANDED_OVER, Launch
+from agentfly_core.resources.sandboxes.sandbox import SupervisedSandbox
+from agentfly_core.resources.sandboxes.state import RUN_VARIABLE
+from agentfly_core.types import ResourceError, ResourceSpec
+
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+SHELL = "/bin/sh"
+JOIN = 'for file in $JOIN; do echo 0 > "$file" || exit 97; done; unset JOIN; '
+"""Run before anything else, so that no process of the sandbox is ever outside its control group."""
+NESTED, REPLACED = '"$@"; exit $?', 'exec "$@"'
+
+
+class LocalSandbox(SupervisedSandbox):
+    """A supervisor in a process of this machine, and what belongs to it.
+
+    Args:
+        uid: a user id of its own, released at the end.
+        group: a control group of its own, removed at the end.
+        folder: removed at the end.
+    """
+
+    def __init__(
+        self,
+        spec: ResourceSpec,
+        launch: Launch,
+        name: str,
+        *,
+        python: str,
+        folder: Path,
+        uid: uids.PrivateUid | None,
+        group: cgroups.ControlGroup | None,
+    ) -> None:
+        super().__init__(spec, launch.report, name, workspace=launch.config["workspace"], python=python)
+        self.folder = folder
+        self.uid = uid
+        self.group = group
+        self._launch = launch
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the sandbox
+        self._spawning: asyncio.Future[None] | None = None
+        self._stopped: asyncio.Future[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of its first process, on the host."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """On the I/O loop: launch, and wait until the supervisor answers.
+
+        Raises:
+            ResourceError: it does not; with what it said.
+        """
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                self._spawning = asyncio.ensure_future(asyncio.to_thread(self._spawn, theirs))
+                await asyncio.shield(self._spawning)
+            ours.setblocking(False)
+            await io_loop().create_connection(lambda: self.link, sock=ours.dup())
+        self.link.write(opening(self._launch.config))
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(self.link.ready), START_SECONDS)
+        except (ResourceError, asyncio.TimeoutError) as error:
+            raise ResourceError(f"the {self.report.mechanism} sandbox did not start: {self._obituary()}") from error
+        await self.set_up()
+
+    async def stop(self) -> None:
+        """On the I/O loop: end every process of it, then remove what belongs to it. Twice does it once."""
+        if self._stopped is None:
+            self._stopped = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopped)
+
+    async def _stop(self) -> None:
+        self.link.lose("it was stopped")
+        if self._spawning is not None:
+            await asyncio.wait({self._spawning})
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        """The end of its stream ends the supervisor, which ends all others; what should survive that is hunted down."""
+        with ExitStack() as stack:
+            stack.callback(self._said.close)
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            if self.uid is not None:
+                stack.callback(self.uid.release)
+                stack.callback(uids.kill_user, self.uid.number)
+            if self.group is not None:
+                stack.callback(self.group.remove)
+            if self._process is not None:
+                stack.callback(_end_process, self._process)
+
+    def _spawn(self, stream: socket.socket) -> None:
+        join = " ".join(self.group.joining()) if self.group else ""
+        # A nested sandbox dies with its parent, which must be a process then and not one of our threads.
+        script = f"{JOIN if join else ''}{NESTED if self._launch.nested else REPLACED}"
+        with _open_files(self._launch.files) as descriptors:
+            numbers = {f"{HANDED_OVER}{index}": str(number) for index, number in enumerate(descriptors)}
+            command = [numbers.get(argument, argument) for argument in self._launch.argv]
+            environment = {RUN_VARIABLE: self.name, "PATH": os.defpath, **({"JOIN": join} if join else {})}
+            self._process = subprocess.Popen(
+                [SHELL, "-c", script, "sandbox", *command, "-I", "-S", "-c", BOOTSTRAP],
+                stdin=stream.fileno(),
+                stdout=stream.fileno(),
+                stderr=self._said,
+                pass_fds=descriptors,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
+            )
+
+    def _obituary(self) -> str:
+        said = ""
+        with contextlib.suppress(ValueError):
+            self._said.seek(0)
+            said = self._said.read().decode(errors="replace").strip()[-1000:]
+        code = self._process.poll() if self._process else None
+        return said or (self.link.lost if code is None else f"its process ended with code {code}")
+
+
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextlib.contextmanager
+def _open_files(contents: tuple[bytes, ...]) -> Iterator[list[int]]:
+    """Files in memory, open for reading from their beginning."""
+    with ExitStack() as stack:
+        descriptors = []
+        for content in contents:
+            descriptor = os.memfd_create("agentfly")
+            stack.callback(os.close, descriptor)
+            os.write(descriptor, content)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            descriptors.append(descriptor)
+        yield descriptors
