@@ -1,0 +1,314 @@
+"""Runs tests. The code under test is elsewhere: the tests see stand-ins whose calls go out to it.
+
+Runs in a sandbox of its own, into which the code under test never gets anything but plain data. Only where tests must
+import the code (``code`` in the request) it runs here too, and may then tamper with all of this.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import os
+import symtable
+import sys
+import types
+import unittest
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from agentfly_tools_code.inside.values import Unfit, decode, encode
+from agentfly_tools_code.inside.wire import receive, send
+
+MODULE = "solution"
+
+
+def main() -> None:
+    """Run the tests of the one request; results go out as they come."""
+    requests, replies = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    line = Line(requests, replies)
+    request = json.loads(receive(requests))
+    try:
+        Run(line, request).all()
+        line.say({"end": True})
+    except Broken as error:
+        line.say({"broken": str(error)})
+
+
+class Broken(Exception):
+    """The tests are at fault."""
+
+
+class CandidateError(Exception):
+    """What the code under test raised, where it is no builtin exception."""
+
+
+class Line:
+    """To the outside. ``answered``: whether the code under test has answered yet."""
+
+    def __init__(self, requests: int, replies: int) -> None:
+        self._requests = requests
+        self._replies = replies
+        self.answered = False
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Tell, and wait for nothing."""
+        send(self._replies, json.dumps(message).encode())
+
+    def ask(self, given: tuple[Any, ...] = (), **request: Any) -> Any:
+        """What an operation on the code under test gives, or raises there.
+
+        Args:
+            given: arguments of a call; what it changed in them is changed here as well.
+        """
+        self.say({"ask": request})
+        answer = json.loads(receive(self._requests))
+        self.answered = True
+        if "error" in answer:
+            raise _as_exception(answer["error"], answer["text"])
+        try:
+            for index, data in answer.get("changed", ()):
+                _change(given[index], self._decode(data))
+            return self._decode(answer["value"])
+        except (Unfit, IndexError, TypeError, ValueError) as error:
+            raise _foreign(CandidateError(f"its value cannot be used: {error}")) from None
+
+    def _decode(self, data: Any) -> Any:
+        return decode(data, lambda reference: Remote(self, reference))
+
+
+def _change(container: Any, content: Any) -> None:
+    """Give a container that was passed the content that the call left in it."""
+    if type(container) is not type(content):
+        raise Unfit(f"{type(content).__name__} took the place of {type(container).__name__}")
+    if isinstance(container, list | bytearray):
+        container[:] = content
+    elif isinstance(container, dict | set):
+        container.clear()
+        container.update(content)
+
+
+def _as_exception(names: list[str], text: str) -> BaseException:
+    """The nearest builtin exception in the order of the original's classes, marked as foreign."""
+    for name in names:
+        kind = getattr(builtins, name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            try:
+                return _foreign(kind(text))
+            except TypeError:  # takes more than a text
+                continue
+    return _foreign(CandidateError(": ".join([names[0], text])))
+
+
+def _foreign(error: BaseException) -> BaseException:
+    error.__dict__["_agentfly_foreign"] = True
+    return error
+
+
+class Named:
+    """A function or class of the code under test, by its name. It need not exist until it is used."""
+
+    def __init__(self, line: Line, name: str) -> None:
+        self.__dict__.update(_line=line, _target=name, __name__=name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._line.ask(
+            args,
+            do="call",
+            target=self._target,
+            args=[encode(a, _reference) for a in args],
+            kwargs={k: encode(v, _reference) for k, v in kwargs.items()},
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self._line.ask(do="attribute", target=self._target, name=name)
+
+
+class Remote(Named):
+    """An object that stays with the code under test. It equals nothing but itself: its own ``__eq__`` is not asked."""
+
+    def __init__(self, line: Line, data: list[Any]) -> None:
+        _, number, kind, specials = data
+        super().__init__(line, kind)
+        self.__dict__.update(_target=number, _specials=specials)
+
+    def _special(self, name: str, *args: Any) -> Any:
+        if name not in self._specials:
+            raise _foreign(TypeError(f"{self.__name__} has no {name}"))
+        return self._line.ask(do="special", target=self._target, name=name, args=[encode(a) for a in args])
+
+    def __iter__(self) -> Any:
+        return self._special("__iter__")
+
+    def __next__(self) -> Any:
+        return self._special("__next__")
+
+    def __len__(self) -> int:
+        return int(self._special("__len__"))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._special("__getitem__", key)
+
+    def __bool__(self) -> bool:
+        return len(self) > 0 if "__len__" in self._specials else True
+
+
+def _reference(value: Any) -> list[Any]:
+    if isinstance(value, Remote):
+        return ["o", value._target]
+    raise Unfit(f"{type(value).__name__} cannot be passed to the code under test: it is no plain data")
+
+
+class Run:
+    """The tests of one request, in the order in which they stand."""
+
+    def __init__(self, line: Line, request: dict[str, Any]) -> None:
+        self._line = line
+        self._texts: list[str] = request["tests"]
+        self._entry: str | None = request["entry_point"]
+        self._code: str | None = request["code"]
+        self._names: dict[str, Any] = {}
+        self._defined: set[str] = set()
+        """Functions of the tests themselves."""
+
+    def all(self) -> None:
+        """Run every test and say how it ended.
+
+        Raises:
+            Broken: the tests cannot be read, or there is none.
+        """
+        trees = [self._parse(text, f"<tests {i}>") for i, text in enumerate(self._texts, 1)]
+        self._defined = {n.name for tree in trees for n in tree.body if isinstance(n, ast.FunctionDef)}
+        expected = sum(_count(tree, self._entry, self._defined) for tree in trees)
+        if not expected:
+            raise Broken("there is no test in it")
+        self._line.say({"expected": expected})
+        self._names = {"__name__": "__tests__", "__builtins__": builtins, **self._candidate()}
+        for tree in trees:
+            for statement in tree.body:
+                self._statement(statement)
+        for name, function in self._functions():
+            self._test(name, function)
+
+    def _parse(self, text: str, name: str) -> ast.Module:
+        try:
+            return ast.parse(text, name)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise Broken(f"{type(error).__name__}: {error}") from None
+
+    def _candidate(self) -> dict[str, Any]:
+        """The names under which the tests find the code under test."""
+        module = types.ModuleType(MODULE)
+        sys.modules[MODULE] = module
+        if self._code is not None:
+            try:
+                exec(compile(self._code, "<solution>", "exec", dont_inherit=True), module.__dict__)
+            except BaseException as error:
+                self._line.say({"stopped": f"the code: {type(error).__name__}: {error}"[:500]})
+            return {k: v for k, v in module.__dict__.items() if not k.startswith("__")}
+        wanted = {self._entry} if self._entry else _free_names(self._texts)
+        module.__dict__.update({name: Named(self._line, name) for name in sorted(wanted)})
+        found = {name: module.__dict__[name] for name in wanted}
+        module.__getattr__ = lambda name: Named(self._line, name)  # type: ignore[method-assign]
+        return found
+
+    def _statement(self, statement: ast.stmt) -> None:
+        code = compile(ast.Module([statement], []), "<tests>", "exec", dont_inherit=True)
+        name = f"line {statement.lineno}"
+        if _is_test(statement, self._defined):
+            self._test(name, lambda: exec(code, self._names))
+            return
+        try:
+            exec(code, self._names)
+        except BaseException as error:
+            if self._is_broken(error):
+                raise Broken(f"{name}: {type(error).__name__}: {error}") from None
+            self._line.say({"stopped": f"{name}: {type(error).__name__}: {error}"[:500]})
+
+    def _functions(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """The tests that the code of the tests defines."""
+        check = self._names.get("check")
+        entry = self._entry
+        if entry and isinstance(check, types.FunctionType):
+            yield "check", lambda: check(self._names[entry])
+        for name, value in list(self._names.items()):
+            if isinstance(value, types.FunctionType) and name.startswith("test"):
+                yield name, value
+            if isinstance(value, type) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
+                for method in unittest.TestLoader().getTestCaseNames(value):
+                    yield f"{name}.{method}", _case(value, method)
+
+    def _test(self, name: str, function: Callable[[], Any]) -> None:
+        try:
+            function()
+        except BaseException as error:
+            if self._is_broken(error):
+                raise Broken(f"{name}: {type(error).__name__}: {error}") from None
+            self._line.say({"failed": name, "why": f"{type(error).__name__}: {error}"[:500]})
+        else:
+            self._line.say({"passed": name})
+
+    def _is_broken(self, error: BaseException) -> bool:
+        """Whether the tests themselves are at fault: nothing the code under test does may make it look so."""
+        if self._code is not None or isinstance(error, AssertionError) or getattr(error, "_agentfly_foreign", False):
+            return False
+        return not self._line.answered or isinstance(error, SyntaxError | NameError | ImportError)
+
+
+def _case(kind: type[unittest.TestCase], method: str) -> Callable[[], None]:
+    def run() -> None:
+        case = kind(method)
+        case.setUp()
+        try:
+            getattr(case, method)()
+        finally:
+            case.tearDown()
+            case.doCleanups()
+
+    return run
+
+
+def _is_test(node: ast.stmt, defined: set[str]) -> bool:
+    """Whether a statement at the top asserts something, itself or by calling a function of the tests."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+        return node.value.func.id in defined
+    return any(isinstance(part, ast.Assert) for part in ast.walk(node))
+
+
+def _count(tree: ast.Module, entry: str | None, defined: set[str]) -> int:
+    """How many tests there will be."""
+    total = 0
+    for node in tree.body:
+        if _is_test(node, defined):
+            total += 1
+        elif isinstance(node, ast.FunctionDef):
+            total += node.name.startswith("test") or (entry is not None and node.name == "check")
+        elif isinstance(node, ast.ClassDef) and any("TestCase" in ast.unparse(base) for base in node.bases):
+            total += sum(isinstance(n, ast.FunctionDef) and n.name.startswith("test") for n in node.body)
+    return total
+
+
+def _free_names(texts: list[str]) -> set[str]:
+    """Names that the tests use and neither define nor import, and that are no builtins."""
+    used: set[str] = set()
+    bound: set[str] = set(dir(builtins)) | {"__name__", "__file__"}
+    for text in texts:
+        waiting = [symtable.symtable(text, "<tests>", "exec")]
+        top = waiting[0]
+        bound |= {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+        while waiting:
+            table = waiting.pop()
+            waiting += table.get_children()
+            used |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (table is top or s.is_global())}
+    return used - bound
+
+
+if __name__ == "__main__":
+    main()

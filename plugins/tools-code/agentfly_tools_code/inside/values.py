@@ -1,0 +1,95 @@
+"""Plain data as JSON and back. Whatever is decoded is of the builtin types themselves: it brings no code along."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+MAX_DEPTH = 60
+MAX_INT_BITS = 1_000_000
+
+Keep = Callable[[Any], "list[Any]"]
+
+
+class Unfit(ValueError):
+    """No plain data, or too deep."""
+
+
+def encode(value: Any, other: Keep | None = None, depth: int = 0) -> Any:
+    """JSON of a value: plain scalars as they are, everything else as a list that begins with its kind.
+
+    Args:
+        other: what to make of a value that is no plain data.
+
+    Raises:
+        Unfit: it is too deep, or no plain data where ``other`` is None.
+    """
+    if depth > MAX_DEPTH:
+        raise Unfit(f"it is nested deeper than {MAX_DEPTH}")
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        number = int(value)
+        if number.bit_length() > MAX_INT_BITS:
+            raise Unfit(f"an integer of {number.bit_length()} bits is too large")
+        return ["i", hex(number)] if number.bit_length() > 64 else number
+    if isinstance(value, float):
+        real = float(value)
+        return real if math.isfinite(real) else ["f", repr(real)]
+    if isinstance(value, complex):
+        return ["c", encode(value.real), encode(value.imag)]
+    if isinstance(value, bytes | bytearray):
+        return ["b" if isinstance(value, bytes) else "ba", bytes(value).hex()]
+    for kind, types in (("l", list), ("t", tuple), ("s", set), ("fs", frozenset)):
+        if isinstance(value, types):
+            return [kind, [encode(item, other, depth + 1) for item in value]]
+    if isinstance(value, Mapping):
+        pairs = [[encode(k, other, depth + 1), encode(v, other, depth + 1)] for k, v in value.items()]
+        return ["d", pairs]
+    if isinstance(value, AbstractSet | range):
+        return encode(sorted(value) if isinstance(value, range) else set(value), other, depth)
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
+        return encode(value.tolist(), other, depth + 1)
+    if other is None:
+        raise Unfit(f"{type(value).__name__} is no plain data")
+    return other(value)
+
+
+def decode(data: Any, other: Callable[[list[Any]], Any] | None = None, depth: int = 0) -> Any:
+    """The value of what ``encode`` made.
+
+    Args:
+        other: what to make of a list of another kind.
+
+    Raises:
+        Unfit: it was not made by ``encode``.
+    """
+    if depth > MAX_DEPTH:
+        raise Unfit(f"it is nested deeper than {MAX_DEPTH}")
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    try:
+        kind, *rest = data
+        simple: dict[str, Callable[[Any], Any]] = {
+            "i": lambda text: int(text, 16), "f": float, "b": bytes.fromhex, "ba": bytearray.fromhex,
+        }  # fmt: skip
+        if kind in simple:
+            return simple[kind](rest[0])
+        if kind == "c":
+            return complex(decode(rest[0]), decode(rest[1]))
+        if kind == "d":
+            return {decode(k, other, depth + 1): decode(v, other, depth + 1) for k, v in rest[0]}
+        builders: dict[str, Any] = {"l": list, "t": tuple, "s": set, "fs": frozenset}
+        if kind in builders:
+            return builders[kind](decode(item, other, depth + 1) for item in rest[0])
+    except Unfit:
+        raise
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise Unfit(f"malformed data: {error}") from None
+    if other is None:
+        raise Unfit(f"unknown kind {kind!r}")
+    return other(data)
