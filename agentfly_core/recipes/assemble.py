@@ -33,8 +33,14 @@ def collect_tools(recipe: Recipe, plugins: Plugins, base: Path) -> list[Tool]:
 
 
 def build_tool(name: str, options: Mapping[str, Any], plugins: Plugins, base: Path) -> Tool:
-    """A registered tool, with options if there are any; relative paths among them start from ``base``."""
+    """A registered tool, with options if there are any; relative paths among them start from ``base``.
+
+    Raises:
+        UsageError: an unknown name, or an option that it does not know, lacks or refuses.
+    """
     tool: Tool = plugins.registry("tools").get(name)
+    if missing := [need for need in getattr(tool, "needs", ()) if need not in options]:
+        raise UsageError(f"tool {name!r} needs the option {missing[0]!r}")
     if not options:
         return tool
     made = build(f"tool {name!r}", _configured(name, tool), resolve_options(name, options, plugins, base))

@@ -30,10 +30,12 @@ class CallableTool(ABC):
         exclusive: never runs beside another call of the same turn.
         max_output_chars: longer output loses its middle.
         configured: makes the tool with a recipe's options (``@configurable``); None where it takes none.
+        needs: options that a recipe must give.
     """
 
     __agentfly_kind__ = "tools"
     configured: Callable[..., CallableTool] | None = None
+    needs: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, overload
 
 from agentfly_core.tools.base import CallableTool
 
 
-def configurable(factory: Callable[..., CallableTool]) -> CallableTool:
+@overload
+def configurable(factory: Callable[..., CallableTool], /) -> CallableTool: ...
+@overload
+def configurable(*, needs: tuple[str, ...] = ()) -> Callable[[Callable[..., CallableTool]], CallableTool]: ...
+def configurable(factory: Callable[..., CallableTool] | None = None, /, *, needs: tuple[str, ...] = ()) -> Any:
     """Make a factory of tools into the tool it makes by default; a recipe's options make another one of it.
 
-    Every parameter of the factory is an option and needs a default; one annotated ``Path`` is relative to the recipe.
-    The factory is called when its module is imported, so it must not do any work::
+    Every parameter of the factory is an option and has a default; one annotated ``Path`` is relative to the recipe.
+    The factory is called when its module is imported, and must then do no work::
 
-        @configurable
+        @configurable(needs=("table",))
         def lookup(*, table: Path | None = None) -> CallableTool:
             @tool
             def lookup(word: str) -> str:
@@ -21,7 +26,15 @@ def configurable(factory: Callable[..., CallableTool]) -> CallableTool:
                 ...
 
             return lookup
+
+    Args:
+        needs: options without which the tool is of no use; a recipe that does not give them is refused.
     """
-    made = factory()
-    made.configured = factory
-    return made
+
+    def make(factory: Callable[..., CallableTool]) -> CallableTool:
+        made = factory()
+        made.configured = factory
+        made.needs = needs
+        return made
+
+    return make if factory is None else make(factory)

@@ -25,7 +25,8 @@ HistoryMode: TypeAlias = Literal["append", "template"]
 class Tool(Protocol):
     """Something a model can call. ``@tool`` makes one from a function.
 
-    Optional member, looked up by name: ``configured(**options) -> Tool``, the same tool with a recipe's options.
+    Optional members, looked up by name: ``configured(**options) -> Tool``, the same tool with a recipe's options, and
+    ``needs``, the names of options that a recipe must give.
     """
 
     @property

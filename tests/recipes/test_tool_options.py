@@ -19,7 +19,7 @@ SHELF = """
 from pathlib import Path
 from agentfly_core.tools import configurable, tool
 
-@configurable
+@configurable(needs=("table",))
 def shelf(*, table: Path | None = None, limit: int = 3):
     @tool
     def shelf(word: str) -> str:
@@ -56,23 +56,31 @@ def test_a_path_option_is_relative_to_the_recipe(
 def test_without_options_it_is_the_registered_tool(
     with_shelf: dict[str, Any], write_recipe: Any, plugins: Plugins
 ) -> None:
-    with_shelf["agent"]["tools"] = ["shelf"]
+    with_shelf["agent"]["tools"] = [{"name": "double", "options": {}}]
     (tool,) = load(with_shelf, write_recipe, plugins).tools
-    assert tool is plugins.registry("tools").get("shelf")
-    assert tool("a") == "None 3 a"
+    assert tool is plugins.registry("tools").get("double")
+    assert plugins.registry("tools").get("shelf")("a") == "None 3 a"
 
 
 @pytest.mark.parametrize(
     ("section", "says"),
     [
         ({"name": "double", "options": {"a": 1}}, "tool 'double' takes no options"),
-        ({"name": "shelf", "options": {"limt": 1}}, "unknown option of tool 'shelf' 'limt'; did you mean 'limit'"),
-        ({"name": "shelf", "options": {"limit": "x"}}, "option 'limit' of tool 'shelf': must be a valid integer"),
+        (
+            {"name": "shelf", "options": {"table": "t", "limt": 1}},
+            "unknown option of tool 'shelf' 'limt'; did you mean 'limit'",
+        ),
+        (
+            {"name": "shelf", "options": {"table": "t", "limit": "x"}},
+            "option 'limit' of tool 'shelf': must be a valid integer",
+        ),
+        ("shelf", "tool 'shelf' needs the option 'table'"),
+        ({"name": "shelf", "options": {"limit": 1}}, "tool 'shelf' needs the option 'table'"),
         ({"name": "shelf", "opt": {}}, "agent.tools.0.opt: unknown key"),
     ],
 )
 def test_wrong_options_are_refused(
-    with_shelf: dict[str, Any], write_recipe: Any, plugins: Plugins, section: dict[str, Any], says: str
+    with_shelf: dict[str, Any], write_recipe: Any, plugins: Plugins, section: Any, says: str
 ) -> None:
     with_shelf["agent"]["tools"] = [section]
     with pytest.raises(UsageError, match=says):
