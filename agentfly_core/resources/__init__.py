@@ -2,8 +2,9 @@
 
 from agentfly_core.resources.coordinator import InProcessCoordinator
 from agentfly_core.resources.handle import Handle, RemoteTraceback
+from agentfly_core.resources.lease import HeldLease
 from agentfly_core.resources.local import ObjectHandle, ObjectProvider
-from agentfly_core.resources.manager import HeldLease, ResourceManager
+from agentfly_core.resources.manager import ResourceManager
 from agentfly_core.resources.worker import WorkerHandle, WorkerProvider
 
 __all__ = [

@@ -6,65 +6,48 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
+import platform
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
 
-from agentfly_core.resources.coordinator import TOTAL
-from agentfly_core.types import (
-    Coordinator,
-    LeaseLost,
-    ResourceError,
-    ResourceProvider,
-    ResourceSpec,
-    Ticket,
-    UnknownName,
-)
+from agentfly_core.resources.housekeeper import Housekeeper
+from agentfly_core.resources.instances import Instances
+from agentfly_core.resources.lease import HeldLease, label
+from agentfly_core.resources.sweeping import sweep_crashed
+from agentfly_core.resources.waiting import finish
+from agentfly_core.types import Coordinator, LeaseLost, ResourceError, ResourceProvider, ResourceSpec, Ticket
 
 log = logging.getLogger("agentfly.resources")
 
-Identity: TypeAlias = tuple[ResourceSpec, str]
-
-
-class HeldLease:
-    """A resource held for a while. ``resource`` raises once it is lost or given back."""
-
-    def __init__(self, spec: ResourceSpec, owner: str, ticket: Ticket, instance: Any) -> None:
-        self.spec = spec
-        self.owner = owner
-        self.ticket = ticket
-        self.instance = instance
-        self.lost = ""
-        self.ended = False
-
-    @property
-    def resource(self) -> Any:
-        """The provider's handle.
-
-        Raises:
-            LeaseLost: the lease ran out, its instance died, or it was given back.
-        """
-        if self.lost or self.ended:
-            raise LeaseLost(f"{self.owner}: the lease of {_label(self.spec)} is over: {self.lost or 'it was released'}")
-        return self.instance
+POLL_SECONDS = 0.05
+"""How often a drain looks whether the last lease has ended."""
 
 
 class ResourceManager:
     """Hands out isolated instances within a coordinated capacity, warm ones where the whole spec is equal.
 
-    Capacity counts leases and idle instances alike: where an instance must be started and idle ones of other
-    specs stand in its way, the one that has been idle longest is stopped. Used from any event loop.
+    Capacity counts leases and idle instances alike, those of every process that shares the coordinator. Idle ones
+    that stand in somebody's way, here or in another process, are stopped, the longest idle first. Used from any event
+    loop; renewals, health checks and refills go on in a thread of their own.
 
     Args:
         coordinator: counts capacity.
         providers: by the kind of spec they serve.
         run_id: marks what is started, so that a sweep finds leftovers.
-        warm: idle instances kept at most, over all specs.
-        ttl: seconds after which a lease whose holder's loop died is free again; renewed three times as often.
+        warm: spec -> idle instances that are started ahead and replaced when leased, as long as there is capacity
+            that nobody waits for.
+        max_idle: idle instances kept at most, over all specs.
+        ttl: seconds after which the leases of a dead process are free again.
+        renew_every: seconds between renewals, and between health checks of what is leased; a third of ``ttl`` if None.
         lease_limit: seconds that one lease may last; None sets no limit.
         reset_timeout: seconds that making an instance as new may take before it is replaced.
+        status_file: rewritten while instances are leased or idle, for ``agentfly resources status``.
     """
 
     def __init__(
@@ -73,220 +56,174 @@ class ResourceManager:
         providers: Mapping[str, ResourceProvider],
         *,
         run_id: str | None = None,
-        warm: int = 64,
+        warm: Mapping[ResourceSpec, int] | None = None,
+        max_idle: int = 64,
         ttl: float = 60.0,
+        renew_every: float | None = None,
         lease_limit: float | None = None,
         reset_timeout: float = 60.0,
+        status_file: Path | None = None,
     ) -> None:
         self.run_id = run_id or uuid.uuid4().hex
         self._coordinator = coordinator
-        self._providers = dict(providers)
-        self._warm = warm
         self._ttl = ttl
-        self._lease_limit = lease_limit
-        self._reset_timeout = reset_timeout
+        self._lease_limit = math.inf if lease_limit is None else lease_limit
+        self._instances = Instances(
+            coordinator, providers, self.run_id, ttl=ttl, max_idle=max_idle, reset_timeout=reset_timeout
+        )
+        self._gauges = self._instances.gauges
+        self._housekeeper = Housekeeper(
+            self._instances, coordinator, ttl, renew_every or ttl / 3, self._lease_limit, status_file, self.status
+        )
         self._lock = threading.Lock()
-        self._idle: list[tuple[Identity, Any]] = []
-        """Longest idle first."""
-        self._leases: set[HeldLease] = set()
-        self._closed = False
+        self._refusal = ""
+        """Why nothing is leased any more."""
+        for spec, count in (warm or {}).items():
+            self.keep_warm(spec, count)
 
     @property
     def coordinator(self) -> Coordinator:
         """What counts capacity."""
         return self._coordinator
 
-    @contextlib.asynccontextmanager
-    async def lease(self, spec: ResourceSpec, *, owner: str) -> AsyncIterator[HeldLease]:
+    def lease(self, spec: ResourceSpec, *, owner: str) -> _Leasing:
         """Wait in order for capacity, then hold an instance; it is reset, kept warm or replaced on exit.
 
         Raises:
             ResourceError: it cannot be started, its isolation is weaker than the spec demands, or the manager is
                 closed.
         """
-        provider = self._provider(spec)
-        ticket = await self._coordinator.acquire(spec.kind, owner, ttl=self._ttl)
-        try:
-            instance = await self._take(provider, spec)
-        except BaseException:
-            await finish(self._coordinator.release(ticket))
-            raise
-        lease = HeldLease(spec, owner, ticket, instance)
+        return _Leasing(self, spec, owner)
+
+    def keep_warm(self, spec: ResourceSpec, count: int) -> None:
+        """Keep so many idle instances of a spec ready, starting now; 0 ends it.
+
+        Raises:
+            ResourceError: nobody serves the spec, or the idle maximum is smaller.
+        """
+        self._instances.set_minimum(spec, count)
+        self._housekeeper.start()
+        self._housekeeper.poke()
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers since the last call, named ``resources/KIND/...``; see ``Gauges.report``."""
+        return self._gauges.report()
+
+    def status(self) -> dict[str, Any]:
+        """What is leased, by whom, since when, and how much is warm and waiting; plain data."""
+        return {
+            "run": self.run_id,
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "updated": time.time(),
+            "refusal": self._refusal,
+            **self._instances.status(),
+        }
+
+    async def drain(self, grace: float) -> bool:
+        """Lease nothing more, wait up to ``grace`` seconds for what is leased to come back, then close.
+
+        Returns:
+            whether everything came back.
+        """
         with self._lock:
-            self._leases.add(lease)
-        keeper = asyncio.ensure_future(self._keep(provider, lease))
-        try:
-            yield lease
-        finally:
-            lease.ended = True
-            keeper.cancel()
-            await finish(self._give_back(provider, lease))
+            self._refusal = self._refusal or "is being drained"
+        until = time.monotonic() + grace
+        while self._instances.leases and time.monotonic() < until:  # noqa: ASYNC110 - they end on other loops
+            await asyncio.sleep(POLL_SECONDS)
+        done = not self._instances.leases
+        await self.close()
+        return done
 
     async def close(self) -> None:
         """Stop every instance, leased ones too; whoever holds one loses it. Callable from any event loop."""
         with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-            leases = list(self._leases)
-        for lease in leases:
-            lease.lost = lease.lost or "the resource manager was closed"
-        instances = [(spec, instance) for (spec, _), instance in idle]
-        instances += [(lease.spec, lease.instance) for lease in leases]
-        await asyncio.gather(*(self._stop(self._providers[spec.kind], spec, i) for spec, i in instances))
+            self._refusal = "is closed"
+        await finish(self._close())
 
-    async def sweep(self, run_id: str) -> int:
-        """End what a crashed run left behind, of every kind; how many there were."""
-        return sum([await provider.sweep(run_id) for provider in self._providers.values()])
+    async def sweep(self, run_id: str | None = None) -> int:
+        """End what a crashed run left behind, of every kind, or what all did; how many there were."""
+        providers = self._instances.providers
+        if run_id is None:
+            return await sweep_crashed(providers)
+        return sum([await provider.sweep(run_id) for provider in providers.values()])
 
-    def _provider(self, spec: ResourceSpec) -> ResourceProvider:
-        if spec.kind not in self._providers:
-            raise UnknownName("resource kind", spec.kind, self._providers)
-        provider = self._providers[spec.kind]
-        if provider.isolation < spec.min_isolation:
-            raise ResourceError(
-                f"{_label(spec)} demands isolation {spec.min_isolation.name}, but {spec.kind!r} gives only "
-                f"{provider.isolation.name}"
+    async def _close(self) -> None:
+        await asyncio.to_thread(self._housekeeper.close)
+        await self._instances.close()
+
+    async def _begin(self, spec: ResourceSpec, owner: str) -> HeldLease:
+        self._refuse(spec)
+        provider = self._instances.provider(spec)
+        if not self._housekeeper.started:
+            await self._instances.register()
+            self._housekeeper.start()
+        self._housekeeper.first_use(spec.kind)
+        lease = HeldLease(spec, owner)
+        ticket = await self._wait(lease)
+        try:
+            lease.granted(ticket, self._ttl)
+            self._instances.leases.add(lease)
+            self._refuse(spec)
+            instance = await self._instances.take(provider, lease)
+            self._housekeeper.poke()
+            if lease.lost or self._refusal:
+                await self._instances.stop(provider, spec, instance)
+                self._refuse(spec)
+                raise LeaseLost(f"{owner}: the lease of {label(spec)} was lost while it was started: {lease.lost}")
+            lease.started(instance, self._lease_limit)
+        except BaseException:
+            self._instances.leases.discard(lease)
+            await finish(self._instances.release(lease.ticket))
+            raise
+        self._gauges.leased(spec.kind, 1)
+        return lease
+
+    async def _wait(self, lease: HeldLease) -> Ticket:
+        """Its share of the capacity."""
+        spec, began = lease.spec, time.monotonic()
+        self._gauges.wait_began(lease, spec, lease.owner)
+        try:
+            return await self._coordinator.acquire(
+                spec.kind,
+                lease.owner,
+                ttl=self._ttl,
+                holder=self.run_id,
+                reuse=self._instances.idle.count(lease.identity) > 0,
             )
-        return provider
-
-    async def _take(self, provider: ResourceProvider, spec: ResourceSpec) -> Any:
-        """A healthy warm instance, or a new one."""
-        while (instance := self._pop_idle(spec)) is not None:
-            if await self._healthy(provider, spec, instance):
-                return instance
-            await self._stop(provider, spec, instance)
-        await self._make_room(spec.kind)
-        self._refuse_if_closed(spec)
-        try:
-            instance = await provider.start(spec, run_id=self.run_id)
-        except (ResourceError, asyncio.CancelledError):
+        except LeaseLost:
+            await self._instances.drop_idle()  # it may have used up idle shares
             raise
-        except Exception as error:
-            raise ResourceError(f"{_label(spec)} cannot be started: {type(error).__name__}: {error}") from error
-        if self._closed:
-            await self._stop(provider, spec, instance)
-            self._refuse_if_closed(spec)
-        return instance
-
-    async def _healthy(self, provider: ResourceProvider, spec: ResourceSpec, instance: Any) -> bool:
-        try:
-            return await provider.health(instance)
-        except asyncio.CancelledError:
-            await self._stop(provider, spec, instance)
-            raise
-        except Exception:
-            log.warning("the health check of %s failed", _label(spec), exc_info=True)
-            return False
-
-    def _refuse_if_closed(self, spec: ResourceSpec) -> None:
-        if self._closed:
-            raise ResourceError(f"{_label(spec)}: the resource manager is closed")
-
-    def _pop_idle(self, spec: ResourceSpec) -> Any | None:
-        """The instance of an equal spec that was used last."""
-        wanted = _identity(spec)
-        with self._lock:
-            self._refuse_if_closed(spec)
-            for index in range(len(self._idle) - 1, -1, -1):
-                if self._idle[index][0] == wanted:
-                    return self._idle.pop(index)[1]
-        return None
-
-    async def _make_room(self, kind: str) -> None:
-        """Stop idle instances that stand in the way of a new one of this kind, for which a ticket is held."""
-        if not self._idle:
-            return
-        for row in await self._coordinator.status():
-            if row.capacity is None or row.kind not in (kind, TOTAL):
-                continue
-            for spec, instance in self._evict(row.kind, row.capacity - row.granted):
-                await self._stop(self._providers[spec.kind], spec, instance)
-
-    def _evict(self, kind: str, room: int) -> list[tuple[ResourceSpec, Any]]:
-        """Take out the longest idle of a kind until no more than ``room`` are left."""
-        with self._lock:
-            matching = [entry for entry in self._idle if kind in (entry[0][0].kind, TOTAL)]
-            evicted = matching[: max(0, len(matching) - max(0, room))]
-            self._idle = [entry for entry in self._idle if not any(entry is e for e in evicted)]
-        return [(spec, instance) for (spec, _), instance in evicted]
-
-    async def _keep(self, provider: ResourceProvider, lease: HeldLease) -> None:
-        """Renew while it is held; what is lost is stopped at once, for its capacity is another's."""
-        began = renewed = time.monotonic()
-        limit = math.inf if self._lease_limit is None else self._lease_limit
-        while not lease.lost:
-            await asyncio.sleep(max(0.0, min(self._ttl / 3, began + limit - time.monotonic())))
-            if time.monotonic() - began >= limit:
-                lease.lost = f"it lasted {limit} s, the limit"
-                break
-            try:
-                lease.ticket = await self._coordinator.renew(lease.ticket, ttl=self._ttl)
-                renewed = time.monotonic()
-                if not await asyncio.wait_for(provider.health(lease.instance), self._ttl / 3):
-                    lease.lost = "its instance died"
-            except LeaseLost as error:
-                lease.lost = str(error)
-            except Exception as error:
-                log.warning("the lease of %s could not be renewed; trying again", _label(lease.spec), exc_info=True)
-                if time.monotonic() - renewed >= self._ttl:
-                    lease.lost = f"it could not be renewed for {self._ttl} s: {error}"
-        await self._stop(provider, lease.spec, lease.instance)
-
-    async def _give_back(self, provider: ResourceProvider, lease: HeldLease) -> None:
-        """Keep the instance warm if it can be made as new, stop it otherwise; then free its capacity."""
-        try:
-            if not await self._store(provider, lease):
-                await self._stop(provider, lease.spec, lease.instance)
         finally:
-            with self._lock:
-                self._leases.discard(lease)
-            await self._coordinator.release(lease.ticket)
+            self._gauges.wait_ended(lease)
+            self._gauges.took(spec.kind, "wait", time.monotonic() - began)
 
-    async def _store(self, provider: ResourceProvider, lease: HeldLease) -> bool:
-        if lease.lost or self._closed or not self._warm:
-            return False
-        try:
-            if not await asyncio.wait_for(provider.reset(lease.instance), self._reset_timeout):
-                return False
-        except Exception:
-            log.warning("%s could not be reset and is replaced", _label(lease.spec), exc_info=True)
-            return False
-        with self._lock:
-            if self._closed or lease.lost:
-                return False
-            self._idle.append((_identity(lease.spec), lease.instance))
-        for spec, instance in self._evict(TOTAL, self._warm):
-            await self._stop(self._providers[spec.kind], spec, instance)
-        return True
+    async def _end(self, lease: HeldLease) -> None:
+        lease.end()
+        self._gauges.leased(lease.spec.kind, -1)
+        await self._instances.give_back(lease, keep=not self._refusal)
+        self._housekeeper.poke()
 
-    async def _stop(self, provider: ResourceProvider, spec: ResourceSpec, instance: Any) -> None:
-        async def stop() -> None:
-            try:
-                await provider.stop(instance)
-            except Exception:
-                log.warning("stopping %s failed", _label(spec), exc_info=True)
-
-        await finish(stop())
+    def _refuse(self, spec: ResourceSpec) -> None:
+        if self._refusal:
+            raise ResourceError(f"{label(spec)}: the resource manager {self._refusal}")
 
 
-async def finish(work: Coroutine[Any, Any, None]) -> None:
-    """Run ``work`` to its end even if the caller is cancelled meanwhile; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    task.result()
+class _Leasing(contextlib.AbstractAsyncContextManager[HeldLease]):
+    """One lease, from the wait for it to its end."""
 
+    def __init__(self, manager: ResourceManager, spec: ResourceSpec, owner: str) -> None:
+        self._manager = manager
+        self._spec = spec
+        self._owner = owner
+        self._lease: HeldLease | None = None
 
-def _identity(spec: ResourceSpec) -> Identity:
-    """Equal only for the same values of the same types: 1, 1.0 and True are different options."""
-    return spec, repr(spec.options)
+    async def __aenter__(self) -> HeldLease:
+        self._lease = await self._manager._begin(self._spec, self._owner)
+        return self._lease
 
-
-def _label(spec: ResourceSpec) -> str:
-    return f"{spec.kind} {spec.target or spec.image!r}".rstrip()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._lease is not None
+        await finish(self._manager._end(self._lease))

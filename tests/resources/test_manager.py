@@ -154,10 +154,10 @@ def test_the_total_makes_room_too():
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("warm", "kept"), [(0, 0), (1, 1), (5, 3)])
-def test_no_more_than_the_warm_limit_is_kept(warm, kept):
+@pytest.mark.parametrize(("limit", "kept"), [(0, 0), (1, 1), (5, 3)])
+def test_no_more_than_the_idle_limit_is_kept(limit, kept):
     async def main():
-        manager, provider, _ = pool(warm=warm)
+        manager, provider, _ = pool(max_idle=limit)
         inside, full = 0, asyncio.Event()
 
         async def user(number):
@@ -285,7 +285,7 @@ def test_faults_of_a_provider_are_logged_and_cost_only_the_instance(fault, caplo
 
 def test_a_lease_is_renewed_while_held():
     async def main():
-        manager, _, coordinator = pool(1, ttl=6)
+        manager, _, coordinator = pool(1, renew_every=0.1)
         async with manager.lease(spec_of(), owner="a") as lease:
             granted_until = lease.ticket.expires_at
             await until(lambda: lease.ticket.expires_at > granted_until)
@@ -300,7 +300,7 @@ def test_a_lease_is_renewed_while_held():
 
 def test_a_lost_lease_says_so_and_its_instance_is_stopped():
     async def main():
-        manager, provider, coordinator = pool(1, ttl=3)
+        manager, provider, coordinator = pool(1, renew_every=0.1)
         async with manager.lease(spec_of(), owner="a") as lease:
             await coordinator.release(lease.ticket)  # as if it had run out elsewhere
             await until(lambda: not provider.live)
@@ -329,7 +329,7 @@ def test_a_lease_has_a_time_limit():
 
 def test_a_dead_worker_loses_its_lease_and_the_next_gets_another():
     async def main():
-        manager = ResourceManager(InProcessCoordinator({"worker": 1}), {"worker": WorkerProvider()}, ttl=6)
+        manager = ResourceManager(InProcessCoordinator({"worker": 1}), {"worker": WorkerProvider()}, renew_every=0.1)
         spec = spec_of(kind="worker")
         async with manager.lease(spec, owner="a") as lease:
             os.kill(lease.resource.pid, signal.SIGKILL)

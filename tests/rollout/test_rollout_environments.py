@@ -31,7 +31,7 @@ class Held:
 
     def __init__(self, capacity: int = 4) -> None:
         self.coordinator = InProcessCoordinator({"object": capacity})
-        self.manager = ResourceManager(self.coordinator, {"object": ObjectProvider()}, warm=2)
+        self.manager = ResourceManager(self.coordinator, {"object": ObjectProvider()}, max_idle=2)
 
     def granted(self) -> int:
         return sum(row.granted + row.waiting for row in asyncio.run(self.coordinator.status()) if row.kind == "object")
@@ -121,9 +121,9 @@ def test_a_broken_world_is_not_handed_to_another_chain(kit: Any, held: Held) -> 
     options = {"agent": TextActionAgent(), "reward": None, "environment": spec("Corridor"), "max_concurrency": 1}
     with kit.engine(backend, resources=held.manager, **options) as engine:
         first = engine.submit(kit.task(), 0, "g").result(30)
-        assert held.manager._idle == []
+        assert held.manager.status()["kinds"]["object"]["idle"] == 0
         second = engine.submit(kit.task(), 1, "g").result(30)
-        assert len(held.manager._idle) == 1
+        assert held.manager.status()["kinds"]["object"]["idle"] == 1
     assert first.status is ChainStatus.ENVIRONMENT_ERROR
     assert second.status is ChainStatus.COMPLETED
 
@@ -205,7 +205,7 @@ def test_a_hanging_step_times_out_and_the_world_is_replaced(held: Held, walk: Pl
     assert trajectory.status is ChainStatus.TIMEOUT
     assert (trajectory.scored, trajectory.unscored_reason) == (False, "the chain ran out of time")
     assert [turn.reward for turn in trajectory.turns] == [0.25, 0.0]
-    assert held.manager._idle == []
+    assert held.manager.status()["kinds"]["object"]["idle"] == 0
 
 
 def test_a_synchronous_world_blocks_nobody_else(kit: Any) -> None:
