@@ -67,6 +67,7 @@ def register_resources(register: Register[Any]) -> None:
     register("agentfly_core.resources.local:ObjectProvider", name="object", summary="An object in this process.")
     register("agentfly_core.resources.worker:WorkerProvider", name="worker", summary="An object in a spawned process.")
     register("agentfly_core.resources.sandboxes:ProcessProvider", name="process", summary="A sandboxed process.")
+    register("agentfly_core.resources.sandboxes:DockerProvider", name="docker", summary="A Docker container.")
 
 
 @hookimpl

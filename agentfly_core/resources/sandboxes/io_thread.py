@@ -14,6 +14,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+THREADS = 32
+"""For what blocks: starting and ending processes, talking to a container engine."""
+
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _pid = 0
@@ -25,6 +28,7 @@ def io_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None or _pid != os.getpid():
             _loop, _pid = asyncio.new_event_loop(), os.getpid()
+            _loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(THREADS, "agentfly-sandboxes"))
             threading.Thread(target=_loop.run_forever, name="agentfly-sandboxes", daemon=True).start()
         return _loop
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -16,14 +15,13 @@ from pathlib import Path
 from typing import IO
 
 from agentfly_core.resources.sandboxes import cgroups, uids
-from agentfly_core.resources.sandboxes.bundle import BOOTSTRAP, opening
-from agentfly_core.resources.sandboxes.io_thread import io_loop
+from agentfly_core.resources.sandboxes.bundle import BOOTSTRAP
+from agentfly_core.resources.sandboxes.link import Link
 from agentfly_core.resources.sandboxes.plan import HANDED_OVER, Launch
 from agentfly_core.resources.sandboxes.sandbox import SupervisedSandbox
 from agentfly_core.resources.sandboxes.state import RUN_VARIABLE
-from agentfly_core.types import ResourceError, ResourceSpec
+from agentfly_core.types import ResourceSpec
 
-START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 SHELL = "/bin/sh"
 JOIN = 'for file in $JOIN; do echo 0 > "$file" || exit 97; done; unset JOIN; '
@@ -51,52 +49,31 @@ class LocalSandbox(SupervisedSandbox):
         uid: uids.PrivateUid | None,
         group: cgroups.ControlGroup | None,
     ) -> None:
-        super().__init__(spec, launch.report, name, workspace=launch.config["workspace"], python=python)
+        super().__init__(spec, launch.report, name, launch.config, python=python, link=Link())
         self.folder = folder
         self.uid = uid
         self.group = group
         self._launch = launch
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the sandbox
-        self._spawning: asyncio.Future[None] | None = None
-        self._stopped: asyncio.Future[None] | None = None
 
     @property
     def pid(self) -> int | None:
         """Of its first process, on the host."""
         return self._process.pid if self._process else None
 
-    async def start(self) -> None:
-        """On the I/O loop: launch, and wait until the supervisor answers.
-
-        Raises:
-            ResourceError: it does not; with what it said.
-        """
+    def _open_stream(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                self._spawning = asyncio.ensure_future(asyncio.to_thread(self._spawn, theirs))
-                await asyncio.shield(self._spawning)
-            ours.setblocking(False)
-            await io_loop().create_connection(lambda: self.link, sock=ours.dup())
-        self.link.write(opening(self._launch.config))
-        try:
-            await asyncio.wait_for(asyncio.wrap_future(self.link.ready), START_SECONDS)
-        except (ResourceError, asyncio.TimeoutError) as error:
-            raise ResourceError(f"the {self.report.mechanism} sandbox did not start: {self._obituary()}") from error
-        await self.set_up()
+        with theirs:
+            try:
+                self._spawn(theirs)
+            except BaseException:
+                ours.close()
+                raise
+        return ours
 
-    async def stop(self) -> None:
-        """On the I/O loop: end every process of it, then remove what belongs to it. Twice does it once."""
-        if self._stopped is None:
-            self._stopped = asyncio.ensure_future(self._stop())
-        await asyncio.shield(self._stopped)
-
-    async def _stop(self) -> None:
-        self.link.lose("it was stopped")
-        if self._spawning is not None:
-            await asyncio.wait({self._spawning})
-        await asyncio.to_thread(self._end)
+    def _begin(self) -> None:
+        """It runs since its stream was opened."""
 
     def _end(self) -> None:
         """The end of its stream ends the supervisor, which ends all others; what should survive that is hunted down."""

@@ -5,38 +5,59 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import math
+import socket
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from agentfly_core.resources.sandboxes.bundle import opening
 from agentfly_core.resources.sandboxes.link import Link
 from agentfly_core.resources.sandboxes.remote import RemoteProcess
-from agentfly_core.types import Completed, FileEntry, IsolationReport, ResourceError, ResourceSpec
+from agentfly_core.types import Completed, FileEntry, IsolationReport, LeaseLost, ResourceError, ResourceSpec
 
 FILE_SECONDS = 60.0
 """What a file operation may take."""
 GRACE_SECONDS = 10.0
 """What the end of a killed command may take before the sandbox counts as broken."""
 SETUP_SECONDS = 600.0
+START_SECONDS = 120.0
+DAEMON = 'exec "$@" > /dev/null 2>&1'
 
 
-class SupervisedSandbox:
+class SupervisedSandbox(ABC):
     """``types.Sandbox`` over a supervisor's stream, the same for every provider.
 
     Attributes:
         spec: what was asked for.
         report: what it keeps out and bounds.
         workspace, python: paths inside.
-        name: unique among all sandboxes of the run.
+        name: unique among all sandboxes of this machine.
         link: the stream.
+        valid_until: see ``types.Fenced``.
     """
 
-    def __init__(self, spec: ResourceSpec, report: IsolationReport, name: str, *, workspace: str, python: str) -> None:
+    def __init__(
+        self,
+        spec: ResourceSpec,
+        report: IsolationReport,
+        name: str,
+        config: Mapping[str, Any],
+        *,
+        python: str,
+        link: Link,
+    ) -> None:
         self.spec = spec
         self.report = report
         self.name = name
-        self.workspace = workspace
+        self.workspace: str = config["workspace"]
         self.python = python
-        self.link = Link()
+        self.link = link
+        self.valid_until = math.inf
+        self._config = config
+        self._opening: asyncio.Future[socket.socket] | None = None
+        self._stopped: asyncio.Future[None] | None = None
 
     @property
     def broken(self) -> str:
@@ -54,8 +75,8 @@ class SupervisedSandbox:
         max_output: int = 1_000_000,
     ) -> Completed:
         """Run a command to its end; see ``types.Sandbox.run``."""
-        process = self._command(argv, cwd, env, "pipe")
-        return await self._complete(process, stdin, timeout, max_output)
+        self._refuse_if_over()
+        return await self._complete(self._command(argv, cwd, env, "pipe"), stdin, timeout, max_output)
 
     async def open(
         self,
@@ -66,6 +87,7 @@ class SupervisedSandbox:
         stderr: Literal["discard", "stdout"] = "discard",
     ) -> RemoteProcess:
         """Start a process and talk to it; see ``types.Sandbox.open``."""
+        self._refuse_if_over()
         return self._command(argv, cwd, env, stderr)
 
     async def read_file(self, path: str, *, max_bytes: int) -> bytes:
@@ -84,19 +106,31 @@ class SupervisedSandbox:
         lines = await self._call("list", path, arguments, max_output=max_entries * 10_000)
         return sorted((FileEntry(*json.loads(line)) for line in lines.splitlines()), key=lambda entry: entry.path)
 
-    async def set_up(self) -> None:
-        """Run the spec's set-up command.
+    async def start(self) -> None:
+        """On the I/O loop: start the supervisor, wait until it answers, and run the spec's set-up command.
 
         Raises:
-            ResourceError: it failed; with the end of what it said.
+            ResourceError: it does not answer, or the command fails; with what was said.
         """
-        if not self.spec.setup:
-            return
-        done = await self.run(["/bin/sh", "-c", self.spec.setup], timeout=SETUP_SECONDS)
-        if done.exit_code != 0:
-            how = "ran out of time" if done.timed_out else f"exited with code {done.exit_code}"
-            said = (done.stdout + done.stderr)[-2000:].decode(errors="replace").strip()
-            raise ResourceError(f"the set-up command {self.spec.setup!r} {how}: {said}")
+        self._opening = asyncio.ensure_future(asyncio.to_thread(self._open_stream))
+        stream = await asyncio.shield(self._opening)
+        stream.setblocking(False)
+        await asyncio.get_running_loop().create_connection(lambda: self.link, sock=stream)
+        self.link.write(opening(self._config))
+        await asyncio.to_thread(self._begin)
+        try:
+            ready = await asyncio.wait_for(asyncio.wrap_future(self.link.ready), START_SECONDS)
+        except (ResourceError, asyncio.TimeoutError) as error:
+            reason = await asyncio.to_thread(self._obituary)
+            raise ResourceError(f"the {self.report.mechanism} sandbox did not start: {reason}") from error
+        self.python = self.python or str(ready["python"])
+        await self._set_up()
+
+    async def stop(self) -> None:
+        """On the I/O loop: end every process of it and remove what belongs to it. Twice does it once."""
+        if self._stopped is None:
+            self._stopped = asyncio.ensure_future(self._stop())
+        await asyncio.shield(self._stopped)
 
     async def clear(self, *, timeout: float) -> bool:
         """End every command and wipe what was written; False: it must be replaced."""
@@ -107,8 +141,48 @@ class SupervisedSandbox:
         except (ResourceError, asyncio.TimeoutError):
             return False
         if cleared:
-            await self.set_up()
+            await self._set_up()
         return cleared
+
+    @abstractmethod
+    def _open_stream(self) -> socket.socket:
+        """On a thread: make what the supervisor runs in; the stream to it."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """On a thread, once the stream is connected: let the supervisor run, if it does not yet."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """On a thread, once the stream is closed: see to it that nothing is left."""
+
+    @abstractmethod
+    def _obituary(self) -> str:
+        """On a thread: why the supervisor does not answer."""
+
+    async def _stop(self) -> None:
+        self.link.lose("it was stopped")
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+            if not self._opening.cancelled() and self._opening.exception() is None:
+                self._opening.result().close()
+        await asyncio.to_thread(self._end)
+
+    async def _set_up(self) -> None:
+        if self.spec.command:
+            self._command(["/bin/sh", "-c", DAEMON, "sh", *self.spec.command], None, None, "discard")
+        if not self.spec.setup:
+            return
+        command = self._command(["/bin/sh", "-c", self.spec.setup], None, None, "pipe")
+        done = await self._complete(command, b"", SETUP_SECONDS, 1_000_000)
+        if done.exit_code != 0:
+            how = "ran out of time" if done.timed_out else f"exited with code {done.exit_code}"
+            said = (done.stdout + done.stderr)[-2000:].decode(errors="replace").strip()
+            raise ResourceError(f"the set-up command {self.spec.setup!r} {how}: {said}")
+
+    def _refuse_if_over(self) -> None:
+        if time.monotonic() > self.valid_until:
+            raise LeaseLost(f"the lease of the {self.report.mechanism} sandbox has run out: it takes no more calls")
 
     def _command(
         self, argv: Sequence[str], cwd: str | None, env: Mapping[str, str] | None, stderr: str
@@ -124,6 +198,7 @@ class SupervisedSandbox:
         """A file operation inside, by a child as confined as any command."""
         if "\0" in path:
             raise ValueError("a path must not hold a null character")
+        self._refuse_if_over()
         request = {"call": name, "arguments": arguments, "cwd": None, "env": {}, "stderr": "pipe"}
         done = await self._complete(self.link.start(request), stdin, FILE_SECONDS, max(max_output, 65536))
         if done.timed_out:

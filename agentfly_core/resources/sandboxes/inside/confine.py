@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 from typing import Any
 
 from agentfly_core.resources.sandboxes.inside import landlock, seccomp
+
+SET_DUMPABLE = 4
 
 
 def confine(config: dict[str, Any]) -> None:
@@ -34,6 +37,7 @@ def confine(config: dict[str, Any]) -> None:
 
 def _volunteer_for_oom_killer() -> None:
     """Where memory of the whole sandbox runs out, a command dies and not the supervisor."""
+    ctypes.CDLL(None).prctl(SET_DUMPABLE, 1, 0, 0, 0)  # the supervisor is not, and then /proc/self is root's
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
