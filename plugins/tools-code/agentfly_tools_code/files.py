@@ -5,15 +5,16 @@ Every path is resolved where the files are, with all links, and must lie in the 
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from agentfly_core.tools import configurable
-from agentfly_core.types import ToolContext, ToolResult
-from agentfly_tools_code.sandboxes import GONE, ChainSandbox, chain_sandbox
+from agentfly_core.types import Sandbox, SandboxProcess, ToolContext, ToolResult
+from agentfly_tools_code.frames import BadReply, end_quietly, receive, send
+from agentfly_tools_code.sandboxes import GONE, chain_sandbox
 from agentfly_tools_code.sources import command
 from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
 
@@ -81,7 +82,8 @@ class FileTool(SandboxTool):
         async with chain_sandbox(self.spec, context) as chain:
 
             async def do(operation: str, **arguments: Any) -> dict[str, Any]:
-                return await _perform(chain, self.limit(context), {"do": operation, **arguments})
+                worker = chain.part("files", _Worker)
+                return await worker.perform(await chain.get(), {"do": operation, **arguments}, self.limit(context))
 
             try:
                 return ToolResult(await work(do, chain.part("undo", _Undo)))
@@ -92,21 +94,38 @@ class FileTool(SandboxTool):
                 return ToolResult(f"Error: the sandbox is gone with all its files ({error})", error=True)
 
 
-async def _perform(chain: ChainSandbox, seconds: float, request: dict[str, Any]) -> dict[str, Any]:
-    sandbox = await chain.get()
-    argv = command(sandbox.python, "files", sandbox.workspace)
-    done = await sandbox.run(argv, stdin=json.dumps(request).encode(), timeout=seconds, max_output=_MAX_ANSWER)
-    if done.timed_out:
-        raise _Failed(f"it took longer than {seconds:g} s")
-    try:
-        answer = json.loads(done.stdout)
-        error = answer.get("error")
-    except (ValueError, AttributeError, RecursionError):
-        said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise _Failed(f"the operation failed: {said or f'exit code {done.exit_code}'}") from None
-    if error is not None:
-        raise _Failed(str(error))
-    return dict(answer)
+class _Worker:
+    """A process in the sandbox that carries operations out, one at a time. Begun anew where one went wrong."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._process: SandboxProcess | None = None
+
+    async def perform(self, sandbox: Sandbox, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The answer to a request.
+
+        Raises:
+            _Failed: there is none, or it is an error.
+        """
+        async with self._lock:
+            done = False
+            try:
+                if self._process is None:
+                    self._process = await sandbox.open(command(sandbox.python, "files", sandbox.workspace))
+                await send(self._process, request)
+                answer = await asyncio.wait_for(receive(self._process, _MAX_ANSWER), seconds)
+                done = True
+            except asyncio.TimeoutError:
+                raise _Failed(f"it took longer than {seconds:g} s") from None
+            except (EOFError, BrokenPipeError, BadReply):
+                raise _Failed("it broke off; try it again") from None
+            finally:
+                if not done:
+                    await end_quietly(self._process)
+                    self._process = None
+        if "error" in answer:
+            raise _Failed(str(answer["error"]))
+        return answer
 
 
 class ReadFile(FileTool):

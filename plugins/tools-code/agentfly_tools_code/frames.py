@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import struct
 from typing import Any
@@ -41,6 +43,13 @@ async def receive(process: SandboxProcess, limit: int) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise BadReply("its answer had the wrong form")
     return message
+
+
+async def end_quietly(process: SandboxProcess | None) -> None:
+    """End a process whose sandbox may be gone already."""
+    if process is not None:
+        with contextlib.suppress(Exception):  # then it has ended, and that is what we want
+            await asyncio.shield(process.kill())
 
 
 async def _exactly(process: SandboxProcess, size: int) -> bytes:

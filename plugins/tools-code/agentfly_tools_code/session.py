@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from agentfly_core.types import Sandbox, SandboxProcess
-from agentfly_tools_code.frames import BadReply, receive, send
+from agentfly_tools_code.frames import BadReply, end_quietly, receive, send
 from agentfly_tools_code.sources import command
 
 Kind = Literal["python", "bash"]
@@ -90,9 +89,7 @@ class Session:
 
     async def _give_up(self) -> None:
         process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(Exception):  # the sandbox may be gone; its end is what we want
-                await asyncio.shield(process.kill())
+        await end_quietly(process)
 
 
 def _read_reply(reply: dict[str, Any], number: int) -> Answer:

@@ -20,7 +20,7 @@ module.main()
 """Gives each module builtins of its own: code that replaces those of its process does not reach ours."""
 
 PROGRAMS = {
-    "files": ("files",),
+    "files": ("wire", "files"),
     "supervisor": ("wire", "output", "cells", "children", "supervisor"),
     "candidate": ("wire", "values", "candidate"),
     "harness": ("wire", "values", "harness"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentfly_core.types import Sandbox, SandboxProcess
-from agentfly_tools_code.frames import BadReply, receive, send
+from agentfly_tools_code.frames import BadReply, end_quietly, receive, send
 from agentfly_tools_code.inside.values import Unfit, decode
 from agentfly_tools_code.sources import command
 
@@ -83,7 +82,10 @@ async def run_tests(
     begun = candidate is None
     try:
         request = {"tests": list(tests), "entry_point": entry_point, "code": inside}
-        await asyncio.wait_for(_serve(process, request, solution, report), seconds + START_SECONDS)
+        await send(process, request)
+        first = await asyncio.wait_for(receive(process, MAX_MESSAGE), START_SECONDS)
+        if not _collect(first, report):
+            await asyncio.wait_for(_serve(process, solution, report), seconds)
     except (asyncio.TimeoutError, EOFError, BrokenPipeError, BadReply) as error:
         late = isinstance(error, asyncio.TimeoutError)
         why = f"it took longer than {seconds:g} s" if late else "the tests broke off"
@@ -92,35 +94,39 @@ async def run_tests(
         report.complete = False
         report.fail(why)
     finally:
-        with contextlib.suppress(Exception):  # the sandbox ends with its lease in any case
-            await asyncio.shield(process.kill())
-            if solution is not None:
-                await asyncio.shield(solution.end())
+        await end_quietly(process)
+        if solution is not None:
+            await solution.end()
     return report
 
 
-async def _serve(process: SandboxProcess, request: dict[str, Any], solution: Solution | None, report: Report) -> None:
+async def _serve(process: SandboxProcess, solution: Solution | None, report: Report) -> None:
     """Relay calls and collect results until the tests end."""
-    await send(process, request)
-    while True:
+    ended = False
+    while not ended:
         message = await receive(process, MAX_MESSAGE)
         if "ask" in message and solution is not None:
             await send(process, await solution.ask(message["ask"]))
-        elif "expected" in message:
-            report.expected = int(message["expected"])
-        elif "passed" in message:
-            report.passed += 1
-        elif "failed" in message:
-            report.fail(f"{message['failed']}: {message.get('why')}")
-        elif "stopped" in message:
-            report.complete = False
-            report.fail(str(message["stopped"]))
-        elif "broken" in message:
-            raise BrokenTests(str(message["broken"]))
-        elif "end" in message:
-            return
         else:
-            raise BadReply("it had the wrong form")
+            ended = _collect(message, report)
+
+
+def _collect(message: dict[str, Any], report: Report) -> bool:
+    """Note what the tests say; whether they have ended."""
+    if "expected" in message:
+        report.expected = int(message["expected"])
+    elif "passed" in message:
+        report.passed += 1
+    elif "failed" in message:
+        report.fail(f"{message['failed']}: {message.get('why')}")
+    elif "stopped" in message:
+        report.complete = False
+        report.fail(str(message["stopped"]))
+    elif "broken" in message:
+        raise BrokenTests(str(message["broken"]))
+    elif "end" not in message:
+        raise BadReply("it had the wrong form")
+    return "end" in message
 
 
 class Solution:
@@ -151,8 +157,7 @@ class Solution:
     async def end(self) -> None:
         """End its process."""
         process, self._process = self._process, None
-        if process is not None:
-            await process.kill()
+        await end_quietly(process)
 
     async def _exchange(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         process = self._process

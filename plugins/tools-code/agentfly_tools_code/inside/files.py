@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from agentfly_tools_code.inside.wire import receive, send
+
 MAX_BYTES = 2_000_000
 """Of a file that is read, edited or searched."""
 BINARY = b"\0"
@@ -22,15 +24,24 @@ class Refused(Exception):
 
 
 def main() -> None:
-    """Carry out the request on standard input, a JSON object, and print the answer, another one."""
-    request = json.load(sys.stdin)
+    """Answer requests, JSON objects, until standard input ends. The command line names the folder."""
+    folder = Folder(sys.argv[1])
+    while True:
+        try:
+            request = json.loads(receive(0))
+        except EOFError:
+            return
+        send(1, json.dumps(answer(folder, request)).encode())
+
+
+def answer(folder: Folder, request: dict[str, Any]) -> dict[str, Any]:
+    """What the operation ``request["do"]`` gives, or ``{"error": ...}``."""
     try:
-        answer = OPERATIONS[request.pop("do")](Folder(sys.argv[1]), **request)
+        return OPERATIONS[request.pop("do")](folder, **request)
     except Refused as error:
-        answer = {"error": str(error)}
-    except OSError as error:
-        answer = {"error": f"{error.strerror or error}"}
-    print(json.dumps(answer))
+        return {"error": str(error)}
+    except (OSError, MemoryError, RecursionError) as error:
+        return {"error": getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"}
 
 
 class Folder:

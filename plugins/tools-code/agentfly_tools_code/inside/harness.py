@@ -214,8 +214,13 @@ class Run:
         wanted = {self._entry} if self._entry else _free_names(self._texts)
         module.__dict__.update({name: Named(self._line, name) for name in sorted(wanted)})
         found = {name: module.__dict__[name] for name in wanted}
-        module.__getattr__ = lambda name: Named(self._line, name)  # type: ignore[method-assign]
+        module.__getattr__ = self._named  # type: ignore[method-assign]
         return found
+
+    def _named(self, name: str) -> Named:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Named(self._line, name)
 
     def _statement(self, statement: ast.stmt) -> None:
         code = compile(ast.Module([statement], []), "<tests>", "exec", dont_inherit=True)
@@ -257,7 +262,17 @@ class Run:
         """Whether the tests themselves are at fault: nothing the code under test does may make it look so."""
         if self._code is not None or isinstance(error, AssertionError) or getattr(error, "_agentfly_foreign", False):
             return False
-        return not self._line.answered or isinstance(error, SyntaxError | NameError | ImportError)
+        if not self._line.answered or isinstance(error, ImportError):
+            return True
+        return isinstance(error, NameError) and _innermost(error).startswith("<tests")
+
+
+def _innermost(error: BaseException) -> str:
+    """The file in which it was raised: of text that the tests evaluate, not that of the tests."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else trace.tb_frame.f_code.co_filename
 
 
 def _case(kind: type[unittest.TestCase], method: str) -> Callable[[], None]:
