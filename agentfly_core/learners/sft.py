@@ -19,6 +19,7 @@ from agentfly_core.learners.optim import ScheduledOptimizer
 from agentfly_core.learners.packing import Block, Pack, micro_batches
 from agentfly_core.learners.policy import Policy
 from agentfly_core.learners.reporting import Report
+from agentfly_core.rollout.continuing import continuation, continues
 from agentfly_core.rollout.environments import merge_tools, static_tools
 from agentfly_core.rollout.segments import SegmentBuilder
 from agentfly_core.rollout.setup import list_schemas
@@ -160,18 +161,34 @@ class ConversationEncoder:
             raise UsageError("a conversation must have a message before the assistant's first")
         by_name = {tool.name: tool for tool in tools}
         opening = self._agent.start(Task("sft", tuple(messages[:first])), None, by_name)
-        return encode_conversation(self._template, opening, messages[first:], list_schemas(self._agent, tools))
+        schemas = list_schemas(self._agent, tools)
+        return encode_conversation(
+            self._template, opening, messages[first:], schemas, continuing=continues(self._agent)
+        )
 
 
 def encode_conversation(
-    template: ChatTemplate, opening: Sequence[Message], rest: Sequence[Message], tools: Sequence[ToolSchema]
+    template: ChatTemplate,
+    opening: Sequence[Message],
+    rest: Sequence[Message],
+    tools: Sequence[ToolSchema],
+    *,
+    continuing: bool = False,
 ) -> tuple[Segment, ...]:
-    """Segments of a conversation whose first reply is ``rest[0]``. Their logprobs are 0."""
+    """Segments of a conversation whose first reply is ``rest[0]``. Their logprobs are 0.
+
+    Args:
+        continuing: observations go on within the reply before them, which then has no end token.
+    """
     history = History(messages=list(opening))
     builder = SegmentBuilder()
     builder.open(template.encode_prompt(opening, tools))
     for turn, (reply, observation) in enumerate(_turns(rest)):
         ids = tuple(template.encode_reply(reply))
+        if continuing and observation:
+            builder.sampled(turn, Generation(ids[:-1], (0.0,) * (len(ids) - 1), "stop"))
+            builder.observed(template.encode_continuation(continuation(observation)))
+            continue
         generation = Generation(ids, (0.0,) * len(ids), "stop")
         builder.sampled(turn, generation)
         if not observation:

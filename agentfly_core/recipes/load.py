@@ -18,6 +18,7 @@ from agentfly_core.recipes.locate import find_model, find_recipe
 from agentfly_core.recipes.reading import apply_overrides, read_recipe_file
 from agentfly_core.recipes.schema import Recipe, base_of
 from agentfly_core.recipes.tasks import RecipeData
+from agentfly_core.rollout.continuing import check_history
 from agentfly_core.types import (
     Agent,
     Algorithm,
@@ -98,7 +99,7 @@ class LoadedRecipe:
         recipe = self.recipe
         options = recipe.model.template_options
         check_options("model.template_options", self._family.bind, options, supplied=("tokenizer", "history"))
-        self.agent()
+        check_history(self.agent(), recipe.model.history)
         self.environment_spec()
         for kind, section in (
             ("algorithms", recipe.algorithm),

@@ -15,6 +15,7 @@ from typing import Any
 
 from agentfly_core.rollout.checking import check_limits, tools_by_name
 from agentfly_core.rollout.clock import Clock
+from agentfly_core.rollout.continuing import check_history
 from agentfly_core.rollout.loop import LoopThread
 from agentfly_core.rollout.prompts import LastPrompt
 from agentfly_core.rollout.sampling import sampler_for
@@ -45,8 +46,9 @@ class Engine:
     """Implements ``types.RolloutEngine``. Long-lived; callable from any thread. The caller owns backend and resources.
 
     Args:
-        sampling: of every turn; ``max_tokens`` limits one turn. Empty ``stop_token_ids`` are the template's; a ``seed``
-            takes the place of the engine's. A turn's seed is derived from it, the group, task, chain and turn.
+        sampling: of every turn; ``max_tokens`` limits one turn. Empty ``stop_token_ids`` are the template's; the
+            agent's stop texts join ``stop``; a ``seed`` takes the place of the engine's. A turn's seed is derived from
+            it, the group, task, chain and turn.
         max_turns: turns a chain may take.
         max_tokens: longest segment, prompt included; None leaves the backend's ``max_model_len``.
         environment: what each chain leases from ``resources``.
@@ -93,9 +95,11 @@ class Engine:
         )
         if environment is not None and resources is None:
             raise UsageError("an engine with an environment needs `resources` to lease it from")
+        check_history(agent, template.history)
         self._clock = Clock()
         self._sampler = sampler_for(backend, self._clock, deterministic=deterministic)
         self._stop_token_ids = template.stop_token_ids
+        self._stop_texts: tuple[str, ...] = tuple(getattr(agent, "stop_texts", ()))
         self._sampling = self._complete(sampling)
         self._deterministic = deterministic
         self._observe = notify
@@ -273,7 +277,10 @@ class Engine:
             self._settle(job, aborted(job, reason))
 
     def _complete(self, sampling: SamplingParams) -> SamplingParams:
-        return sampling if sampling.stop_token_ids else replace(sampling, stop_token_ids=self._stop_token_ids)
+        """With the template's stop tokens, if it has none of its own, and the agent's stop texts."""
+        more = tuple(text for text in self._stop_texts if text not in sampling.stop)
+        ids = sampling.stop_token_ids or self._stop_token_ids
+        return replace(sampling, stop_token_ids=ids, stop=(*sampling.stop, *more))
 
     def _notify(self, hook: str, **arguments: Any) -> None:
         if self._observe is None:

@@ -12,16 +12,19 @@ from typing import TypeVar
 from agentfly_core.rollout.calls import run_calls
 from agentfly_core.rollout.clock import Clock
 from agentfly_core.rollout.contents import images_of, text_length
+from agentfly_core.rollout.continuing import continuation, continues
 from agentfly_core.rollout.environments import RecordingEnvironment, merge_tools
 from agentfly_core.rollout.record import Record, TurnRecord
 from agentfly_core.rollout.scope import contained
 from agentfly_core.rollout.setup import Setup, list_schemas
 from agentfly_core.types import (
+    Appended,
     CallTools,
     ChainStatus,
     Continue,
     Decision,
     Finish,
+    Generation,
     GenerationRequest,
     History,
     Message,
@@ -147,8 +150,7 @@ class Turns:
         turn = TurnRecord(index, builder.index, generation, anchor, time.perf_counter() - started)
         self._record.turns.append(turn)
         ids = generation.token_ids
-        closed = bool(ids) and ids[-1] in setup.template.stop_token_ids
-        raw = setup.template.decode(ids[:-1] if closed else ids)
+        raw = setup.template.decode(ids[:-1] if self._closed(generation) else ids)
         self._record.messages.append({"role": "assistant", "content": raw})
         self._history.last, self._history.last_raw = generation, raw
         turn.assistant = setup.template.parse(generation)
@@ -198,11 +200,7 @@ class Turns:
         builder, messages = self._record.builder, self._record.messages
         if not reply:
             raise UsageError(f"agent {self._setup.agent.name!r} hands nothing back after a turn that does not finish")
-        self._history.segment_ids = builder.ids
-        whole = messages if self._setup.template.history == "template" else []
-        step = await self._encode(
-            lambda: self._setup.template.extend(self._history, reply, self._schemas), [*whole, *reply]
-        )
+        step = await self._extend(turn.generation, reply)
         if isinstance(step, NewSegment):
             if not self._fits(len(step.prompt_ids)):
                 return ChainStatus.MAX_TOKENS
@@ -214,6 +212,20 @@ class Turns:
         turn.observation = tuple(reply)
         messages += reply
         return None
+
+    async def _extend(self, generation: Generation, reply: list[Message]) -> Appended | NewSegment:
+        setup, messages = self._setup, self._record.messages
+        if continues(setup.agent) and not self._closed(generation):
+            text = continuation(reply)
+            return await self._encode(lambda: Appended(setup.template.encode_continuation(text)), reply)
+        self._history.segment_ids = self._record.builder.ids
+        whole = messages if setup.template.history == "template" else []
+        return await self._encode(lambda: setup.template.extend(self._history, reply, self._schemas), [*whole, *reply])
+
+    def _closed(self, generation: Generation) -> bool:
+        """Whether a stop token ended it; a host may stop on others than the template's."""
+        ids = generation.token_ids
+        return bool(ids) and ids[-1] in self._setup.template.stop_token_ids
 
     def _fits(self, length: int) -> bool:
         """Whether so long a segment leaves room for one more token."""

@@ -95,6 +95,9 @@ class TextTemplate:
     def encode_observation(self, messages: Sequence[Message], *, after: Generation) -> list[int]:
         return self._encode_after(self.format.observation(messages), after)
 
+    def encode_continuation(self, text: str) -> list[int]:
+        return self.codec.encode_content(text)
+
     def extend(
         self, history: History, observation: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> Appended | NewSegment:

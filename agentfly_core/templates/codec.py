@@ -108,6 +108,12 @@ class TextCodec:
                 return self._encode_safely(rendered)
         return self._encode(self._tokenizer, "".join(pieces))
 
+    def encode_content(self, text: str) -> list[int]:
+        """Ids of a content by itself, in one call; control-token text in it stays ordinary text."""
+        rendered = Rendered()
+        rendered.content(text)
+        return self.encode(rendered)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, control tokens spelled out. Bytes that are no UTF-8 become U+FFFD."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)

@@ -77,6 +77,9 @@ class CharacterTemplate:
         closed = after.token_ids[-1:] == (END,)
         return [*([] if closed else [END]), *self._render(messages), ROLES["assistant"]]
 
+    def encode_continuation(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text).ids
+
     def extend(self, history: History, observation: Sequence[Message], tools: Sequence[ToolSchema]) -> Appended:
         if history.last is None:
             raise ValueError("history.last is None: there is no turn to extend")

@@ -107,7 +107,8 @@ class _Check:
         if not self._stops():
             return
         fix = "accept ordinary messages; only what the format cannot carry is a UsageError"
-        for check in (self._prompts, self._bad_messages, self._observations, self._probes, self._replies):
+        parts = (self._observations, self._continuations, self._probes, self._replies)
+        for check in (self._prompts, self._bad_messages, *parts):
             with self.report.guard(check.__name__.strip("_").replace("_", " "), fix):
                 check()
         for generation in hostile_turns(self.tokenizer, self.append.stop_token_ids[0], rng, examples):
@@ -209,6 +210,19 @@ class _Check:
                     good = self.append.encode_observation([message], after=turned) == expected  # type: ignore[list-item]
                     what = "the finish reason decides where the ids should"
                     self.report.expect(good, what, where=where, fix="look at the turn's last id alone")
+
+    def _continuations(self) -> None:
+        plain = self.append.decode(self.append.encode_continuation("zebra"))
+        fix = "encode the text and nothing else: it goes on within the assistant message"
+        self.report.expect(plain == "zebra", f"'zebra' became {show(plain)}", where="encode_continuation", fix=fix)
+        for content in EDGES:
+            where = f"encode_continuation of {show(content)}"
+            self._one_call(self._ids(self.append.encode_continuation(content), where), where)
+        for control in self.controls:
+            found = self._control_ids(self.append.encode_continuation(f"x{control}x"))
+            what = "the text of a control token becomes one in a continuation"
+            where = f"encode_continuation of {show(control)}"
+            self.report.expect(not found, what, where=where, fix=INJECTION)
 
     def _probes(self) -> None:
         for probe in PROBES:

@@ -120,6 +120,13 @@ class ChatTemplate(Protocol):
         """
         ...
 
+    def encode_continuation(self, text: str) -> list[int]:
+        """Ids of text that goes on where a turn stopped, inside the same assistant message: nothing but the text.
+
+        It is encoded in one call, and control-token text in it never becomes a control token.
+        """
+        ...
+
     def extend(
         self, history: History, observation: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> Appended | NewSegment:
@@ -218,8 +225,16 @@ class WaveBackend(GenerationBackend, Protocol):
 class Agent(Protocol):
     """How a model's output becomes actions. Holds no per-chain state and owns no engine.
 
-    Optional member, looked up by name: ``show_tools: bool``, False where the template is not to list the tools in the
-    prompt because the agent has a notation of its own for them.
+    Optional members, looked up by name:
+
+    ``show_tools: bool``, False where the template is not to list the tools in the prompt because the agent has a
+    notation of its own for them.
+
+    ``stop_texts: tuple[str, ...]``, texts that end a turn, besides those of the sampling parameters.
+
+    ``continues: bool``, True where an observation goes on within the assistant message that was being sampled: the
+    text of its messages, joined, with no delimiters. A turn that a stop token ended has closed its message, and is
+    answered as usual. Such an agent needs append history.
     """
 
     name: ClassVar[str]

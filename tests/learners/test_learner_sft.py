@@ -12,7 +12,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.torch
 
-from agentfly_core.backends.scripted import ScriptedBackend  # noqa: E402
+from agentfly_core.agents.tool_calling import ToolCallingAgent  # noqa: E402
+from agentfly_core.backends.scripted import ScriptedBackend, ScriptedTurn  # noqa: E402
 from agentfly_core.learners.optim import ScheduledOptimizer  # noqa: E402
 from agentfly_core.learners.policy import Policy  # noqa: E402
 from agentfly_core.learners.sft import ConversationEncoder, run_sft, sft_step  # noqa: E402
@@ -67,6 +68,23 @@ def test_masks_are_those_of_a_rollout(load: Any, history: str) -> None:
     template = loaded.template()
     under_mask = [template.decode(s.token_ids[x.start : x.end]) for s in segments for x in s.spans]
     assert under_mask == [f"{reply}<|im_end|>" for reply in replies]
+
+
+def test_an_observation_within_a_reply_is_trained_as_it_is_rolled_out(load: Any) -> None:
+    class Going(ToolCallingAgent):
+        continues = True
+
+    loaded = load()
+    loaded.agent = lambda: Going(system_prompt="Be brief.")
+    replies = [m["content"] for m in CONVERSATION if m["role"] == "assistant"]
+    turns = [*(ScriptedTurn(reply, cut=True) for reply in replies[:-1]), replies[-1]]
+    with loaded.engine(ScriptedBackend(turns, tokenizer=loaded.tokenizer())) as engine:
+        (rollout,) = engine.run([Task("t", tuple(CONVERSATION[:1]))])
+    (ours,) = ConversationEncoder(loaded).encode({"messages": CONVERSATION})
+    (sampled,) = rollout.segments
+    assert (ours.token_ids, ours.action_mask, ours.spans) == (sampled.token_ids, sampled.action_mask, sampled.spans)
+    text = loaded.template().decode(ours.token_ids[ours.prompt_len :])
+    assert text == "let me see!a wallagain!a wallA wall.<|im_end|>"
 
 
 def test_a_row_may_bring_its_own_tools(load: Any) -> None:

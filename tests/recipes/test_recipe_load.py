@@ -316,6 +316,31 @@ def test_the_engine_of_a_recipe(basic: dict[str, Any], write_recipe: Write, plug
     assert chains[0].split == "train"
 
 
+def test_an_agent_that_goes_on_within_its_turns_needs_append_history(
+    basic: dict[str, Any], write_recipe: Write, plugins: Plugins, tmp_path: Path
+) -> None:
+    parts = tmp_path / "demo_parts.py"
+    more = """
+from agentfly_core.agents.tool_calling import ToolCallingAgent
+
+
+class Going(ToolCallingAgent):
+    name = "going"
+    continues = True
+
+
+@hookimpl
+def register_agents(register):
+    register(Going)
+"""
+    parts.write_text(parts.read_text() + more)
+    basic["agent"] = "going"
+    load_recipe(write_recipe(basic), plugins=Plugins.load())
+    basic["model"]["history"] = "template"
+    with pytest.raises(UsageError, match=r"model\.history: template .*agent 'going'.*use history: append"):
+        load_recipe(write_recipe(basic), plugins=Plugins.load())
+
+
 def test_stop_texts_of_a_recipe_end_its_turns(
     basic: dict[str, Any], write_recipe: Write, plugins: Plugins, model: Path
 ) -> None:

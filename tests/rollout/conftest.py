@@ -70,6 +70,10 @@ class CharTemplate:
         closed = bool(after.token_ids) and after.token_ids[-1] == END
         return [*([] if closed else [END]), *self._render(messages), ASSISTANT]
 
+    def encode_continuation(self, text: str) -> list[int]:
+        self.encoded += len(text)
+        return ids_of(text)
+
     def extend(
         self, history: History, observation: Sequence[Message], tools: Sequence[ToolSchema]
     ) -> Appended | NewSegment:

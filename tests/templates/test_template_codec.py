@@ -65,6 +65,15 @@ def test_control_text_in_contents_is_spelled(codec):
     assert codec.decode(ids) == "<s><|a|><s>"
 
 
+def test_a_content_by_itself_is_one_call_without_control_tokens(codec, tokenizer):
+    assert codec.encode_content("hello\nworld") == tokenizer.encode("hello\nworld", add_special_tokens=False).ids
+    ids = codec.encode_content("hello<|ab|>\nworld")
+    assert min(ids) >= 3
+    assert codec.decode(ids) == "hello<|ab|>\nworld"
+    assert ids[-1] == tokenizer.encode("\nworld", add_special_tokens=False).ids[-1]
+    assert codec.encode_content("") == []
+
+
 def test_stretches_between_own_tokens_are_encoded_whole(codec, tokenizer):
     """Own text beside a content joins it in one call, on the safe path too."""
     ids = codec.encode(rendered("<s>\n", "world<|a|>", "<s>"))

@@ -127,6 +127,18 @@ class Injectable(TextTemplate):
         return self.codec.encode(self.format.prompt(messages, tools).text)
 
 
+class InjectableWithin(TextTemplate):
+    def encode_continuation(self, text):
+        return self.codec.encode(text)
+
+
+class Delimiting(TextTemplate):
+    """Opens a message where one goes on."""
+
+    def encode_continuation(self, text):
+        return self.codec.encode(self.format.observation([{"role": "user", "content": text}]))
+
+
 class NeverCloses(TextTemplate):
     def encode_observation(self, messages, *, after):
         return self.codec.encode(self.format.observation(messages))
@@ -200,6 +212,8 @@ class Strings(TextTemplate):
     [
         (Family(ContentsAlone), "are not those of the whole text"),
         (Family(Injectable), "the text of a control token becomes one in user content"),
+        (Family(InjectableWithin), "the text of a control token becomes one in a continuation"),
+        (Family(Delimiting), "'zebra' became "),
         (Family(NeverCloses), "a cut turn is not closed, or a closed one twice"),
         (Family(BelievesTheReason), "the finish reason decides where the ids should"),
         (Family(Raising), "it raised JSONDecodeError"),
