@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -26,19 +25,13 @@ class LaunchOptions(Section):
     """Folder, relative to the recipe, that Ray ships to every node; for plugins that are not installed there."""
     resource_capacity: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """Most resources of a kind (``worker``, ``docker``) in use at once over all nodes; absent kinds are unlimited."""
+    filter_reserve: Annotated[float, Field(gt=0)] = 4.0
+    """With ``filter_flat_groups``: tasks at hand for each one trained on. A run whose tasks are used up ends early."""
+    worker_logs: bool = False
+    """Show what Ray's workers print; it is in Ray's session folder in any case."""
     cluster_timeout: Seconds = 600.0
     """Seconds to wait for the cluster's GPUs."""
     first_batch_timeout: Seconds = 3600.0
     """Seconds from then to the first batch of chains: models are loaded in it."""
     step_timeout: Seconds = 7200.0
     """Seconds a training step may take."""
-
-
-def launch_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of ``learner.options`` that is ours."""
-    return {name: value for name, value in options.items() if "." not in name}
-
-
-def flag_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of ``learner.options`` that is OpenRLHF's flags."""
-    return {name: value for name, value in options.items() if "." in name}

@@ -3,7 +3,7 @@
 from agentfly_learner_openrlhf.flags.options import LearnerOptions
 from agentfly_learner_openrlhf.flags.paths import LABEL_KEY, PROMPT_KEY, RunPaths
 from agentfly_learner_openrlhf.flags.placement import Placement, Role
-from agentfly_learner_openrlhf.flags.resolve import Refused, Resolved, check, resolve
+from agentfly_learner_openrlhf.flags.resolution import Refused, Resolved, check, resolve
 
 __all__ = [
     "LABEL_KEY",

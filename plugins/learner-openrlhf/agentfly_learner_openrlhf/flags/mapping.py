@@ -1,4 +1,7 @@
-"""A recipe in OpenRLHF's flags: every option that has a counterpart, with the field it comes from."""
+"""A recipe in OpenRLHF's flags: every option that has a counterpart, with the field it comes from.
+
+Evaluation has none: it is AgentFly's own, between OpenRLHF's steps, as sampled and greedy need different parameters.
+"""
 
 from __future__ import annotations
 
@@ -80,16 +83,11 @@ class Plan:
             "data_parallel": self.layout.data_parallel,
         }
 
-    @property
-    def evaluates(self) -> bool:
-        e = self.recipe.evaluation
-        return bool(e.every or e.before or e.after)
-
 
 def settings(plan: Plan) -> list[Setting]:
     """All flags of the recipe, in a fixed order."""
     models = (_model, _optimizer, _critic, _kl, _algorithm)
-    chains = (_data, _rollout, _batches, _evaluation)
+    chains = (_data, _rollout, _batches)
     cluster = (_saving, _engines, _deepspeed, _placement)
     return [setting for part in (*models, *chains, *cluster) for setting in part(plan)]
 
@@ -206,17 +204,6 @@ def _algorithm(plan: Plan) -> Iterator[Setting]:
     yield Setting("algo.advantage.is_correction_level", "token", FIXED)
 
 
-def _evaluation(plan: Plan) -> Iterator[Setting]:
-    e = plan.recipe.evaluation
-    if plan.evaluates:
-        last = plan.recipe.train.steps if e.after else -1
-        yield Setting("eval.dataset", plan.paths.eval, "data.eval")
-        yield Setting("eval.steps", e.every or last, "evaluation.every")
-        yield Setting("eval.temperature", e.temperature if "sampled" in e.modes else 0.0, "evaluation.temperature")
-        chains = e.chains_per_task if "sampled" in e.modes else 1
-        yield Setting("eval.n_samples_per_prompt", chains, "evaluation.chains_per_task")
-
-
 def _saving(plan: Plan) -> Iterator[Setting]:
     run, options = plan.recipe.run, plan.options
     yield Setting("ckpt.path", plan.paths.checkpoints, "run.root")
@@ -224,6 +211,7 @@ def _saving(plan: Plan) -> Iterator[Setting]:
     yield Setting("ckpt.save_steps", run.checkpoint_every or plan.recipe.train.steps, "run.checkpoint_every")
     yield Setting("ckpt.max_num", run.keep_checkpoints, "run.keep_checkpoints")
     yield Setting("ckpt.best_metric_key", "none", FIXED)
+    yield Setting("ckpt.save_hf", True, FIXED)
     yield Setting("ckpt.load_enable", plan.resume, FIXED)
     yield Setting("train.enable_ema", options.ema is not None, "learner.options.ema")
     if options.ema is not None:

@@ -21,9 +21,3 @@ def notes(plan: Plan) -> Iterator[str]:
         yield "train.optimizer.max_grad_norm: not applied to the policy, as DeepSpeed would clip what Muon made of it"
         if optimizer.weight_decay:
             yield "train.optimizer.weight_decay: with muon DeepSpeed also decays vectors"
-    every = r.run.checkpoint_every
-    if every and r.train.steps % every:
-        yield (
-            f"run.checkpoint_every: the last checkpoint is that of step {r.train.steps // every * every}; "
-            f"model/ holds the weights of step {r.train.steps}"
-        )

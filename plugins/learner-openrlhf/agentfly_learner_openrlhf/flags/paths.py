@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from agentfly_core.types import UsageError
 
 PROMPT_KEY, LABEL_KEY = "prompt", "label"
-"""Columns of the data files: what names a task, and the task itself as JSON text."""
+"""Columns of the data file: what names a task, and the task itself as JSON text."""
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """Where OpenRLHF reads and writes. The data files have ``PROMPT_KEY`` and ``LABEL_KEY``."""
+    """Where OpenRLHF reads and writes. The data file has ``PROMPT_KEY`` and ``LABEL_KEY``."""
 
     train: str
     """One row a task, ``train.steps * train.tasks_per_step`` of them."""
-    eval: str
     agent: str
     """The Python file with OpenRLHF's ``AgentExecutor``."""
     checkpoints: str
@@ -25,9 +24,10 @@ class RunPaths:
     logs: str
 
     def __post_init__(self) -> None:
-        for path in (self.train, self.eval):
-            if set(path) & {",", "@"}:
-                raise UsageError(f"run.root: OpenRLHF takes ',' and '@' in {path!r} for separators; use another folder")
+        if set(self.train) & {",", "@"}:
+            raise UsageError(
+                f"run.root: OpenRLHF takes ',' and '@' in {self.train!r} for separators; use another folder"
+            )
 
     @classmethod
     def inside(cls, folder: str) -> RunPaths:
@@ -35,7 +35,6 @@ class RunPaths:
         own = f"{folder}/openrlhf"
         return cls(
             train=f"{own}/train.jsonl",
-            eval=f"{own}/eval.jsonl",
             agent=f"{own}/agent.py",
             checkpoints=f"{own}/checkpoints",
             model=f"{folder}/model",

@@ -26,6 +26,8 @@ REFUSED = {
     "reward.remote_url": "chains are scored by the recipe's rewards; write a @reward that calls it",
     "reward.model_name_or_path": "chains are scored by the recipe's rewards; write a @reward that calls the model",
     "train.colocate_critic_reward": "there is no reward model to share GPUs with; use learner.options.colocate",
+    "eval.dataset": "evaluation is AgentFly's own; use data.eval and evaluation",
+    "eval.steps": "evaluation is AgentFly's own; use evaluation.every",
     "ckpt.disable_ds": "without DeepSpeed's checkpoints no run can go on; use run.checkpoint_every",
 }
 """Flags that would break what the recipe says."""
@@ -75,7 +77,7 @@ def recipe_reasons(plan: Plan, loaded: LoadedRecipe) -> Iterator[str]:
             "train.optimizer.final_lr_fraction: OpenRLHF's linear schedule always ends at 0; use 0.0, or "
             "schedule: cosine"
         )
-    if plan.evaluates:
+    if r.evaluation.every or r.evaluation.before or r.evaluation.after:
         try:
             loaded.eval_tasks(1)
         except UsageError as error:

@@ -57,7 +57,7 @@ class Upstream:
     folder: Path
     version: str
 
-    @property
+    @cached_property
     def flags(self) -> dict[str, argparse.Action]:
         """Every flag by its name without dashes."""
         parser = self._parser()

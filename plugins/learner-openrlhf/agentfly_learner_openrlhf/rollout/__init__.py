@@ -1,0 +1,1 @@
+"""Inside OpenRLHF's rollout actors: AgentFly's engine over vLLM."""

@@ -1,0 +1,1 @@
+"""Inside OpenRLHF's trainers: AgentFly's batches, advantages, loss, checkpoints and metrics."""

@@ -1,0 +1,1 @@
+"""Stands in for flash-attn, which OpenRLHF imports whether or not it is used, and which needs a GPU."""
