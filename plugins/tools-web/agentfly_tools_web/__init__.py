@@ -11,4 +11,7 @@ AGENTFLY_API = (1, 1)
 
 @hookimpl
 def register_tools(register: Register[Any]) -> None:
+    register("agentfly_tools_web.search:web_search", name="web_search", summary="Search the web.")
+    register("agentfly_tools_web.browse:fetch_page", name="fetch_page", summary="Read a web page, part by part.")
+    register("agentfly_tools_web.browse:find_in_page", name="find_in_page", summary="Find a text in a web page.")
     register("agentfly_tools_web.retrieve:retrieve", name="retrieve", summary="Search a local corpus.")
