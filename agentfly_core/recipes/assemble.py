@@ -127,6 +127,7 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend, coordinator: 
         max_concurrency=rollout.max_concurrency,
         chain_timeout=rollout.timeout,
         tool_timeout=rollout.tool_timeout,
+        max_observation_chars=rollout.max_observation_chars,
         seed=recipe.seed,
         deterministic=recipe.deterministic,
         notify=loaded.plugins.notify,

@@ -21,6 +21,7 @@ from agentfly_core.rollout.prompts import LastPrompt
 from agentfly_core.rollout.sampling import sampler_for
 from agentfly_core.rollout.scheduler import Scheduler, aborted
 from agentfly_core.rollout.setup import Job, Setup, list_schemas
+from agentfly_core.tools.base import DEFAULT_MAX_OUTPUT_CHARS
 from agentfly_core.types import (
     Agent,
     ChatTemplate,
@@ -56,6 +57,7 @@ class Engine:
         chain_timeout: seconds a chain's turns may take, waiting for an environment and pauses not counted.
         reward_timeout: seconds a reward may take.
         tool_timeout: seconds a tool call may take where the tool sets no limit of its own.
+        max_observation_chars: a longer observation of the environment loses its middle, as a tool's output does.
         deterministic: sample in waves of all running chains. ``run`` then yields in the order of submission. Chains
             given to ``submit`` between ``pause`` and ``resume`` begin in one wave.
         notify: observers' hooks, called as ``notify(name, **arguments)``.
@@ -81,6 +83,7 @@ class Engine:
         chain_timeout: float = 600.0,
         reward_timeout: float = 120.0,
         tool_timeout: float | None = None,
+        max_observation_chars: int = DEFAULT_MAX_OUTPUT_CHARS,
         seed: int = 0,
         deterministic: bool = False,
         notify: Callable[..., None] | None = None,
@@ -92,6 +95,7 @@ class Engine:
             chain_timeout=chain_timeout,
             reward_timeout=reward_timeout,
             tool_timeout=tool_timeout,
+            max_observation_chars=max_observation_chars,
         )
         if environment is not None and resources is None:
             raise UsageError("an engine with an environment needs `resources` to lease it from")
@@ -119,6 +123,7 @@ class Engine:
             chain_timeout=chain_timeout,
             reward_timeout=reward_timeout,
             tool_timeout=tool_timeout,
+            max_observation_chars=max_observation_chars,
             seed=seed,
             clock=self._clock,
             notify=self._notify,

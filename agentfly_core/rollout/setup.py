@@ -41,6 +41,7 @@ class Setup:
         limit: longest segment in tokens, prompt included; None where there is no limit.
         chain_timeout, reward_timeout: unpaused seconds.
         tool_timeout: seconds of a call, for tools that set no limit of their own.
+        max_observation_chars: longer observations of the environment lose their middle.
     """
 
     agent: Agent
@@ -56,6 +57,7 @@ class Setup:
     chain_timeout: float
     reward_timeout: float
     tool_timeout: float | None
+    max_observation_chars: int
     seed: int
     clock: Clock
     notify: Callable[..., None]

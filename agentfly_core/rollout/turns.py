@@ -17,6 +17,7 @@ from agentfly_core.rollout.environments import RecordingEnvironment, merge_tools
 from agentfly_core.rollout.record import Record, TurnRecord
 from agentfly_core.rollout.scope import contained
 from agentfly_core.rollout.setup import Setup, list_schemas
+from agentfly_core.tools.results import to_content
 from agentfly_core.types import (
     Appended,
     CallTools,
@@ -103,6 +104,7 @@ class Turns:
             # Chains of a group play the same episode: their baseline compares what they did with it.
             seed = derive_seed(setup.seed, self._job.group, self._job.task.id, "environment")
             first = await contained(self._environment.reset(self._job.task, seed), what="reset")
+            first = replace(first, content=to_content(first.content, setup.max_observation_chars))
             self._tools = merge_tools(setup.tools, await self._environment.tools())
             if self._tools != setup.tools:
                 self._schemas = list_schemas(setup.agent, self._tools.values())
@@ -190,7 +192,9 @@ class Turns:
         if isinstance(decision, StepEnvironment):
             if self._environment is None:
                 raise UsageError(f"agent {agent.name!r} acts in an environment, but there is none: set `environment`")
-            return agent.observe_step(await contained(self._environment.step(decision.action), what="step"))
+            result = await contained(self._environment.step(decision.action), what="step")
+            shown = to_content(result.observation, self._setup.max_observation_chars)
+            return agent.observe_step(replace(result, observation=shown))
         if isinstance(decision, Continue):
             return list(decision.messages)
         raise UsageError(f"agent {agent.name!r} decided on {decision!r}, which is no Decision")

@@ -18,9 +18,9 @@ def to_result(value: Any, max_chars: int) -> ToolResult:
         ValueError, TypeError, AttributeError: there is no JSON form, or a ``ToolResult`` is filled wrongly.
     """
     if not isinstance(value, ToolResult):
-        return ToolResult(_content(value, max_chars))
+        return ToolResult(to_content(value, max_chars))
     metrics = {str(name): float(number) for name, number in value.metrics.items()}
-    return ToolResult(_content(value.content, max_chars), bool(value.final), bool(value.error), metrics)
+    return ToolResult(to_content(value.content, max_chars), bool(value.final), bool(value.error), metrics)
 
 
 def cut(text: str, max_chars: int) -> str:
@@ -32,7 +32,12 @@ def cut(text: str, max_chars: int) -> str:
     return f"{head}\n[... {len(text) - kept} characters left out ...]\n{tail}"
 
 
-def _content(value: Any, max_chars: int) -> Content:
+def to_content(value: Any, max_chars: int) -> Content:
+    """What the model is shown of a tool's return value, or of an environment's observation.
+
+    Raises:
+        ValueError: there is no JSON form.
+    """
     if isinstance(value, str):
         return _clean(cut(str.__str__(value), max_chars))
     if _is_image(value):

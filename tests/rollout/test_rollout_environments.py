@@ -12,12 +12,15 @@ import pytest
 
 from agentfly_core.agents.text_action import TextActionAgent
 from agentfly_core.agents.tool_calling import ToolCallingAgent
+from agentfly_core.recipes.schema import Recipe
 from agentfly_core.resources.coordinator import InProcessCoordinator
 from agentfly_core.resources.local import ObjectProvider
 from agentfly_core.resources.manager import ResourceManager
 from agentfly_core.rollout.environments import static_tools
 from agentfly_core.tools import tool
-from agentfly_core.types import ChainStatus, ResourceSpec, Task, ToolStatus, derive_seed
+from agentfly_core.tools.base import DEFAULT_MAX_OUTPUT_CHARS
+from agentfly_core.tools.results import cut
+from agentfly_core.types import ChainStatus, ResourceSpec, Task, ToolStatus, UsageError, derive_seed
 
 WORLDS = Path(__file__).with_name("worlds.py")
 
@@ -163,6 +166,29 @@ def test_a_tool_of_the_instance_runs_beside_it(kit: Any, walk: Player) -> None:
     trajectory = walk("!where {}", "bye", world="OwnToolCorridor", agent=ToolCallingAgent(), reward=kit.FixedReward())
     assert trajectory.turns[0].outcomes[0].content == "in cell 0"
     assert "where" in kit.CharTemplate().decode(trajectory.segments[0].token_ids[:10])
+
+
+def test_long_observations_lose_their_middle_as_tool_output_does(walk: Player) -> None:
+    options = {"world": "Verbose", "max_turns": 4, "max_observation_chars": 200}
+    trajectory = walk("parts", "more", "surrogate", "x", **options)
+    first, parts, more, odd = [m["content"] for m in trajectory.messages if m["role"] == "user"][1:]
+    # 140 characters are kept beside the note of how many are not.
+    assert (
+        first
+        == cut("a" * 100 + "m" * 500 + "z" * 100, 200)
+        == (f"{'a' * 70}\n[... 560 characters left out ...]\n{'z' * 70}")
+    )
+    assert [p["text"] for p in parts] == [f"{'b' * 70}\n[... 260 characters left out ...]\n{'b' * 70}", "short"]
+    assert more == f"{'c' * 70}\n[... 61 characters left out ...]\n{'c' * 70}"
+    assert odd == "\ufffd"
+    whole = walk("parts", "more", **options | {"max_observation_chars": 700, "max_turns": 2})
+    assert [len(m["content"]) for m in whole.messages if m["role"] == "user"][1] == 700
+
+
+def test_observations_have_the_limit_of_tool_output(walk: Player) -> None:
+    assert Recipe.model_fields["rollout"].default.max_observation_chars == DEFAULT_MAX_OUTPUT_CHARS == 16_000
+    with pytest.raises(UsageError, match="max_observation_chars must be greater than 0"):
+        walk("right", max_observation_chars=0)
 
 
 def test_the_agent_opens_with_its_own_tools_and_the_environments(kit: Any, walk: Player) -> None:

@@ -76,6 +76,20 @@ class OwnToolCorridor(Corridor):
         return [where]
 
 
+class Verbose(Corridor):
+    """Says a lot: text on reset, parts or an object on a step."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        return Observation("a" * 100 + "m" * 500 + "z" * 100)
+
+    async def step(self, action: str) -> StepResult:
+        if action == "parts":
+            return StepResult([{"type": "text", "text": "b" * 400}, {"type": "text", "text": "short"}])
+        if action == "surrogate":
+            return StepResult("\ud800")
+        return StepResult("c" * 201, info={"kept": True})
+
+
 class Seeded(Corridor):
     """Shows its seed."""
 
