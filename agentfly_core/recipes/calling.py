@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
 from agentfly_core.types.errors import UnknownName, UsageError
 
@@ -81,10 +81,11 @@ def _typed(what: str, name: str, value: Any, hint: Any) -> Any:
         return value
     try:
         return adapter.validate_json(json.dumps(value), strict=True)
-    except (ValidationError, TypeError) as error:
-        reason = error.errors()[0]["msg"].replace("Input should be", "must be") if _is_validation(error) else str(error)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = first["msg"].replace("Input should be", "must be").replace("Extra inputs are not permitted", "unknown")
+        if inspect.isclass(hint) and issubclass(hint, BaseModel):  # an option with parts of its own
+            name, value = ".".join(map(str, (name, *first["loc"]))), first["input"]
         raise UsageError(f"option {name!r} of {what}: {reason}, got {value!r:.80}") from error
-
-
-def _is_validation(error: Exception) -> typing.TypeGuard[ValidationError]:
-    return isinstance(error, ValidationError)
+    except TypeError as error:
+        raise UsageError(f"option {name!r} of {what}: {error}, got {value!r:.80}") from error

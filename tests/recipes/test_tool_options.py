@@ -17,10 +17,14 @@ from agentfly_core.types import UsageError
 
 SHELF = """
 from pathlib import Path
+from agentfly_core.recipes.schema import Section
 from agentfly_core.tools import configurable, tool
 
+class Rules(Section):
+    strict: bool = True
+
 @configurable(needs=("table",))
-def shelf(*, table: Path | None = None, limit: int = 3):
+def shelf(*, table: Path | None = None, limit: int = 3, rules: Rules = Rules()):
     @tool
     def shelf(word: str) -> str:
         "Look a word up."
@@ -73,6 +77,14 @@ def test_without_options_it_is_the_registered_tool(
         (
             {"name": "shelf", "options": {"table": "t", "limit": "x"}},
             "option 'limit' of tool 'shelf': must be a valid integer",
+        ),
+        (
+            {"name": "shelf", "options": {"table": "t", "rules": {"strict": 3}}},
+            "option 'rules.strict' of tool 'shelf': must be a valid boolean, got 3",
+        ),
+        (
+            {"name": "shelf", "options": {"table": "t", "rules": {"strct": True}}},
+            "option 'rules.strct' of tool 'shelf': unknown, got True",
         ),
         ("shelf", "tool 'shelf' needs the option 'table'"),
         ({"name": "shelf", "options": {"limit": 1}}, "tool 'shelf' needs the option 'table'"),
