@@ -41,8 +41,11 @@ def command(
     """
     from agentfly_core.cli.targets import find_run
     from agentfly_core.recipes.load import load_recipe
+    from agentfly_core.recipes.reading import is_override
     from agentfly_core.types import Task
 
+    if question is not None and is_override(question):  # no question was given
+        overrides, question = (question, *overrides), None
     loaded = load_recipe(recipe, overrides, plugins=load_plugins())
     if run is not None:
         loaded = loaded.with_model(find_run(run).weights())

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from agentfly_core.recipes.schema import Recipe
 from agentfly_core.types.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -102,6 +103,12 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError("nested too deeply") from None
     except (ValueError, KeyError, AttributeError) as error:  # PyYAML's constructors trust explicit tags
         raise yaml.YAMLError(f"a value is not what its tag says ({error})") from error
+
+
+def is_override(text: str) -> bool:
+    """Whether it begins with a key of a recipe and ``=``: ``rollout.temperature=0.5``."""
+    key, equals, _ = text.partition("=")
+    return bool(equals) and key.partition(".")[0] in Recipe.model_fields
 
 
 def apply_overrides(data: dict[str, Any], overrides: Sequence[str]) -> list[str]:

@@ -256,6 +256,10 @@ def test_run_shows_turns_calls_and_results(agentfly: Run) -> None:
 def test_run_on_a_held_out_task_with_several_chains(agentfly: Run) -> None:
     result = agentfly("run", "recipe.yaml", "--chains", "2")
     assert sorted(line for line in result.stdout.splitlines() if "reward" in line) == ["[0] reward: 0", "[1] reward: 0"]
+    (first,) = json.loads(agentfly("run", "recipe.yaml", "agent.max_turns=1", "--json").stdout)
+    assert (first["messages"][0]["content"], first["turns"]) == ("what is 0?", 1)
+    (odd,) = json.loads(agentfly("run", "recipe.yaml", "x=5?", "agent.max_turns=1", "--json").stdout)
+    assert odd["messages"][0]["content"] == "x=5?"
     said = json.loads(agentfly("run", "recipe.yaml", "Hm?", "agent.max_turns=1", "--json").stdout)
     assert [(c["status"], c["turns"], c["reward"]) for c in said] == [("max_turns", 1, None)]
 
