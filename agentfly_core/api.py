@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import Any, TypeAlias
 
 from agentfly_core.events import Event, FinishedEvent, Notifier, ToolEvent, TurnEvent
 from agentfly_core.plugins import Plugins
-from agentfly_core.recipes.assemble import build_reward
+from agentfly_core.recipes.assemble import build_resources, build_reward
 from agentfly_core.recipes.calling import build
 from agentfly_core.recipes.data import conversation_tasks
 from agentfly_core.recipes.locate import find_model
@@ -31,6 +32,7 @@ from agentfly_core.rollout import Engine
 from agentfly_core.types import (
     GenerationBackend,
     Message,
+    ResourceManager,
     Reward,
     SamplingParams,
     Tool,
@@ -42,6 +44,8 @@ from agentfly_core.types import (
 Conversation: TypeAlias = "Sequence[Message] | Mapping[str, Any]"
 
 __all__ = ["Event", "FinishedEvent", "HFAgent", "RunResult", "ToolEvent", "TurnEvent"]
+
+logger = logging.getLogger(__name__)
 
 BACKEND_ALIASES = {"async_vllm": "vllm"}
 
@@ -121,11 +125,13 @@ class HFAgent:
         }
         name = config.pop("backend")
         self._backend: GenerationBackend = build(f"backend {name!r}", backend_factory, config, model=model)
+        resources = build_resources(self.plugins)
+        self._parts["resources"] = resources
         self._engines: dict[int, Engine] = {}
         self._lock = threading.Lock()
         self._runs = itertools.count()
         self._listeners: dict[str, Callable[[Event], None]] = {}
-        self._finalizer = weakref.finalize(self, _close, self._engines, self._backend)
+        self._finalizer = weakref.finalize(self, _close, self._engines, self._backend, resources)
 
     async def run(
         self,
@@ -262,14 +268,23 @@ def _sampling(options: Mapping[str, Any]) -> SamplingParams:
         raise UsageError(f"generation options: {error}") from error
 
 
-def _close(engines: dict[int, Engine], backend: GenerationBackend) -> None:
+def _close(engines: dict[int, Engine], backend: GenerationBackend, resources: ResourceManager) -> None:
     for engine in engines.values():
         engine.close()
+
+    async def close() -> None:
+        try:
+            await resources.close()
+        except RuntimeError as error:  # at the interpreter's exit there are no threads: sandboxes end with this process
+            logger.debug("resources were left to end with the process: %s", error)
+        finally:
+            await backend.close()
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        asyncio.run(backend.close())
+        asyncio.run(close())
     else:  # the agent was collected while a coroutine ran: that loop cannot be waited for from within
-        thread = threading.Thread(target=asyncio.run, args=(backend.close(),), name="agentfly-close")
+        thread = threading.Thread(target=asyncio.run, args=(close(),), name="agentfly-close")
         thread.start()
         thread.join()

@@ -12,9 +12,10 @@ from typing import Any
 import click
 
 from agentfly_core.cli.output import json_option, load_plugins, plugin_option, show, show_json
-from agentfly_core.recipes.assemble import build_tool
+from agentfly_core.plugins import Plugins
+from agentfly_core.recipes.assemble import build_resources, build_tool
 from agentfly_core.recipes.reading import apply_overrides
-from agentfly_core.types import Tool, ToolContext, ToolStatus, UsageError, text_of
+from agentfly_core.types import Tool, ToolContext, ToolOutcome, ToolStatus, UsageError, text_of
 
 
 @click.group()
@@ -50,7 +51,8 @@ def call_tool(
     """Call a tool with arguments given as a JSON object. Exit code 1: the call failed."""
     given: dict[str, Any] = {}
     apply_overrides(given, options)
-    tool = build_tool(name, given, load_plugins(plugin), Path.cwd())
+    plugins = load_plugins(plugin)
+    tool = build_tool(name, given, plugins, Path.cwd())
     try:
         values = json.loads(arguments)
     except json.JSONDecodeError as error:
@@ -59,7 +61,7 @@ def call_tool(
         raise UsageError(
             f'the arguments must be a JSON object such as \'{{"expression": "1+1"}}\', got {arguments!r:.100}'
         )
-    outcome = asyncio.run(tool.call(values, ToolContext()))
+    outcome = asyncio.run(_call(tool, values, plugins))
     if as_json:
         show_json({**asdict(outcome), "status": outcome.status.value})
     else:
@@ -68,6 +70,14 @@ def call_tool(
         if images:
             click.echo(f"({images} image{'s' if images > 1 else ''} not shown)", err=True)
     ctx.exit(0 if outcome.status is ToolStatus.OK else 1)
+
+
+async def _call(tool: Tool, values: dict[str, Any], plugins: Plugins) -> ToolOutcome:
+    resources = build_resources(plugins)
+    try:
+        return await tool.call(values, ToolContext(resources=resources))
+    finally:
+        await resources.close()
 
 
 def _described(tool: Tool, as_json: bool) -> dict[str, Any]:

@@ -108,6 +108,7 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend, coordinator: 
         coordinator: counts capacity; None counts ``capacity_of`` in this process.
     """
     from agentfly_core.recipes.engine import RecipeEngine
+    from agentfly_core.resources import InProcessCoordinator
 
     recipe = loaded.recipe
     rollout = recipe.rollout
@@ -123,10 +124,11 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend, coordinator: 
         max_turns=recipe.agent.max_turns,
         max_tokens=rollout.max_tokens,
         environment=loaded.environment_spec(),
-        resources=_resources(recipe, loaded.plugins, coordinator),
+        resources=build_resources(loaded.plugins, coordinator or InProcessCoordinator(capacity_of(recipe))),
         max_concurrency=rollout.max_concurrency,
         chain_timeout=rollout.timeout,
         tool_timeout=rollout.tool_timeout,
+        reward_timeout=rollout.reward_timeout,
         max_observation_chars=rollout.max_observation_chars,
         seed=recipe.seed,
         deterministic=recipe.deterministic,
@@ -140,9 +142,10 @@ def capacity_of(recipe: Recipe) -> dict[str, int]:
     return {section.isolation: section.capacity} if section and section.capacity else {}
 
 
-def _resources(recipe: Recipe, plugins: Plugins, coordinator: Coordinator | None) -> ResourceManager:
+def build_resources(plugins: Plugins, coordinator: Coordinator | None = None) -> ResourceManager:
+    """Every registered provider under one manager; nothing is started. None sets no limit to the capacity."""
     from agentfly_core.resources import InProcessCoordinator, ResourceManager
 
     registry = plugins.registry("resources")
     providers = {name: build(f"resource {name!r}", registry.get(name), {}) for name in registry.names()}
-    return ResourceManager(coordinator or InProcessCoordinator(capacity_of(recipe)), providers)
+    return ResourceManager(coordinator or InProcessCoordinator(), providers)

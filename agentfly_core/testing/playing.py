@@ -14,6 +14,7 @@ from agentfly_core.types import (
     Agent,
     ChatTemplate,
     GenerationBackend,
+    ResourceManager,
     ResourceSpec,
     Reward,
     Task,
@@ -36,6 +37,7 @@ def play(
     environment: ResourceSpec | Callable[..., Any] | str | None = None,
     template: ChatTemplate | None = None,
     tokenizer: tokenizers.Tokenizer | None = None,
+    resources: ResourceManager | None = None,
     timeout: float = 60.0,
     **options: Any,
 ) -> Trajectory:
@@ -48,6 +50,7 @@ def play(
         environment: class or import path of an environment made without options, or a ``ResourceSpec``.
         template: ids are characters and calls are in hermes form (``CharacterTemplate``) if not given.
         tokenizer: of ``template``, for turns given as text.
+        resources: where tools lease sandboxes from; the caller's to close. One for environments if not given.
         timeout: seconds the chain may take.
         options: more of ``rollout.Engine``, such as ``max_turns``, ``sampling``, ``seed``.
 
@@ -55,14 +58,17 @@ def play(
         UsageError: the parts do not fit together.
     """
     from agentfly_core.agents.tool_calling import ToolCallingAgent
-    from agentfly_core.resources import InProcessCoordinator, ObjectProvider, ResourceManager, WorkerProvider
+    from agentfly_core.resources import InProcessCoordinator, ObjectProvider, WorkerProvider
+    from agentfly_core.resources import ResourceManager as Manager
     from agentfly_core.rollout import Engine
 
     encoder: Any = tokenizer if template is not None else CharacterTokenizer()
     backend: Any = turns if hasattr(turns, "generate") else ScriptedBackend(turns, encoder)
     if isinstance(task, str):
         task = Task("task", ({"role": "user", "content": task},))
-    resources = ResourceManager(InProcessCoordinator(), {"object": ObjectProvider(), "worker": WorkerProvider()})
+    own = (
+        None if resources else Manager(InProcessCoordinator(), {"object": ObjectProvider(), "worker": WorkerProvider()})
+    )
     try:
         with Engine(
             agent=agent or ToolCallingAgent(),
@@ -71,13 +77,14 @@ def play(
             tools=tools,
             reward=reward,
             environment=_spec(environment),
-            resources=resources,
+            resources=resources or own,
             chain_timeout=timeout,
             **options,
         ) as engine:
             return engine.submit(task, 0, task.id).result(timeout + 60.0)
     finally:
-        asyncio.run(resources.close())
+        if own is not None:
+            asyncio.run(own.close())
 
 
 def call(name: str, /, **arguments: Any) -> str:
