@@ -19,7 +19,7 @@ from agentfly_core.learners.optim import ScheduledOptimizer
 from agentfly_core.learners.packing import Block, Pack, micro_batches
 from agentfly_core.learners.policy import Policy
 from agentfly_core.learners.reporting import Report
-from agentfly_core.rollout.continuing import continuation, continues
+from agentfly_core.rollout.agents import continuation, continues
 from agentfly_core.rollout.environments import merge_tools, static_tools
 from agentfly_core.rollout.segments import SegmentBuilder
 from agentfly_core.rollout.setup import list_schemas

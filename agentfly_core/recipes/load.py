@@ -18,7 +18,7 @@ from agentfly_core.recipes.locate import find_model, find_recipe
 from agentfly_core.recipes.reading import apply_overrides, read_recipe_file
 from agentfly_core.recipes.schema import Recipe, base_of
 from agentfly_core.recipes.tasks import RecipeData
-from agentfly_core.rollout.continuing import check_history
+from agentfly_core.rollout.agents import check_agent
 from agentfly_core.types import (
     Agent,
     Algorithm,
@@ -99,7 +99,8 @@ class LoadedRecipe:
         recipe = self.recipe
         options = recipe.model.template_options
         check_options("model.template_options", self._family.bind, options, supplied=("tokenizer", "history"))
-        check_history(self.agent(), recipe.model.history)
+        own = {tool.name: tool for tool in self.tools}
+        check_agent(self.agent(), recipe.model.history, None if recipe.environment else own)
         self.environment_spec()
         for kind, section in (
             ("algorithms", recipe.algorithm),

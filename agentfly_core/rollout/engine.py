@@ -13,9 +13,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from agentfly_core.rollout.agents import check_agent
 from agentfly_core.rollout.checking import check_limits, tools_by_name
 from agentfly_core.rollout.clock import Clock
-from agentfly_core.rollout.continuing import check_history
 from agentfly_core.rollout.loop import LoopThread
 from agentfly_core.rollout.prompts import LastPrompt
 from agentfly_core.rollout.sampling import sampler_for
@@ -99,7 +99,8 @@ class Engine:
         )
         if environment is not None and resources is None:
             raise UsageError("an engine with an environment needs `resources` to lease it from")
-        check_history(agent, template.history)
+        by_name = tools_by_name(tools)
+        check_agent(agent, template.history, by_name if environment is None else None)
         self._clock = Clock()
         self._sampler = sampler_for(backend, self._clock, deterministic=deterministic)
         self._stop_token_ids = template.stop_token_ids
@@ -108,7 +109,6 @@ class Engine:
         self._deterministic = deterministic
         self._observe = notify
         lengths = [n for n in (max_tokens, backend.max_model_len) if n is not None]
-        by_name = tools_by_name(tools)
         setup = Setup(
             agent=agent,
             template=template,

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TypeVar
 
+from agentfly_core.rollout.agents import continuation, continues
 from agentfly_core.rollout.calls import run_calls
 from agentfly_core.rollout.clock import Clock
 from agentfly_core.rollout.contents import images_of, text_length
-from agentfly_core.rollout.continuing import continuation, continues
 from agentfly_core.rollout.environments import RecordingEnvironment, merge_tools
 from agentfly_core.rollout.record import Record, TurnRecord
 from agentfly_core.rollout.scope import contained

@@ -235,6 +235,9 @@ class Agent(Protocol):
     ``continues: bool``, True where an observation goes on within the assistant message that was being sampled: the
     text of its messages, joined, with no delimiters. A turn that a stop token ended has closed its message, and is
     answered as usual. Such an agent needs append history.
+
+    ``check_tools(tools: Mapping[str, Tool]) -> None``, which raises a ``UsageError`` for tools that the agent cannot
+    work with. It is called before anything starts, but not where an environment brings tools of its own later.
     """
 
     name: ClassVar[str]

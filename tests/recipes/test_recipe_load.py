@@ -316,17 +316,22 @@ def test_the_engine_of_a_recipe(basic: dict[str, Any], write_recipe: Write, plug
     assert chains[0].split == "train"
 
 
-def test_an_agent_that_goes_on_within_its_turns_needs_append_history(
+def test_an_agent_refuses_what_it_cannot_work_with(
     basic: dict[str, Any], write_recipe: Write, plugins: Plugins, tmp_path: Path
 ) -> None:
     parts = tmp_path / "demo_parts.py"
     more = """
 from agentfly_core.agents.tool_calling import ToolCallingAgent
+from agentfly_core.types import UsageError
 
 
 class Going(ToolCallingAgent):
     name = "going"
     continues = True
+
+    def check_tools(self, tools):
+        if "double" not in tools:
+            raise UsageError("agent.tools: there must be double")
 
 
 @hookimpl
@@ -335,6 +340,9 @@ def register_agents(register):
 """
     parts.write_text(parts.read_text() + more)
     basic["agent"] = "going"
+    with pytest.raises(UsageError, match=r"agent\.tools: there must be double"):
+        load_recipe(write_recipe(basic), plugins=Plugins.load())
+    basic["agent"] = {"name": "going", "tools": ["double"]}
     load_recipe(write_recipe(basic), plugins=Plugins.load())
     basic["model"]["history"] = "template"
     with pytest.raises(UsageError, match=r"model\.history: template .*agent 'going'.*use history: append"):

@@ -123,6 +123,18 @@ def test_template_history_is_refused(kit: Any) -> None:
         kit.engine(kit.scripted("x"), agent=Asking(), template=kit.CharTemplate("template"))
 
 
+class Picky(Asking):
+    def check_tools(self, tools: Mapping[str, Tool]) -> None:
+        if "echo" not in tools:
+            raise UsageError("agent.tools: there must be an echo")
+
+
+def test_an_agent_may_refuse_its_tools_before_anything_starts(kit: Any) -> None:
+    with pytest.raises(UsageError, match="there must be an echo"):
+        kit.engine(kit.scripted("x"), agent=Picky(), template=CharacterTemplate())
+    assert play(kit, "Done.", agent=Picky())[0].status is ChainStatus.COMPLETED
+
+
 def test_an_image_within_a_turn_is_refused(kit: Any) -> None:
     class Showing(Asking):
         def observe(self, outcomes: Sequence[ToolOutcome]) -> Any:
