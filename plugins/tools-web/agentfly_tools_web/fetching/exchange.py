@@ -72,6 +72,8 @@ async def exchange(url: URL, request: Request, options: HttpOptions, *, private_
             trust_env=False,
         ) as session:
             return await _send(session, url, request, options)
+    except aiohttp.InvalidURL as error:
+        raise FetchError(f"{url.host!s:.200} is no name of a host") from error
     except aiohttp.ClientConnectorCertificateError as error:
         raise FetchError(f"the certificate of {url.host} is not valid: {error.certificate_error}") from error
     except aiohttp.ClientConnectorDNSError as error:
@@ -83,8 +85,8 @@ async def exchange(url: URL, request: Request, options: HttpOptions, *, private_
     except asyncio.TimeoutError as error:
         raise FetchError(f"{url.host} cannot be reached (it does not answer)", transient=True) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise FetchError(f"the answer of {url.host} cannot be read ({reason:.200})", transient=True) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FetchError(f"the answer of {url.host} cannot be read ({reason:.150})", transient=True) from error
 
 
 async def _send(session: Any, url: URL, request: Request, options: HttpOptions) -> Answer:
