@@ -122,6 +122,8 @@ class RolloutSection(Section):
     """Seconds a chain may take."""
     tool_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds a tool call may take, for tools that set no limit of their own."""
+    reward_timeout: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds scoring a chain may take, all rewards together; later it stays unscored."""
     max_observation_chars: Positive = 16_000
     """A longer observation of the environment loses its middle, as a tool's output does."""
 

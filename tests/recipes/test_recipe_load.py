@@ -302,6 +302,41 @@ def test_a_model_and_recipes_of_an_installed_package(
     sys.modules.pop("demo_pack.recipes", None)
 
 
+def test_a_reward_has_the_recipes_time(
+    basic: dict[str, Any], write_recipe: Write, plugins: Plugins, model: Path, tmp_path: Path
+) -> None:
+    parts = tmp_path / "demo_parts.py"
+    parts.write_text(
+        parts.read_text()
+        + """
+
+@reward(timeout=None)
+async def never(answer):
+    await asyncio.Event().wait()
+
+
+@hookimpl
+def register_rewards(register):
+    register(never)
+"""
+    )
+    text = parts.read_text()
+    parts.write_text(
+        text.replace("from __future__ import annotations\n", "from __future__ import annotations\nimport asyncio\n", 1)
+    )
+    basic["rewards"] = ["never"]
+    basic["rollout"] = {"backend": {"name": "scripted", "options": {"turns": ["4"]}}, "reward_timeout": 0.1}
+    loaded = load_recipe(write_recipe(basic), plugins=Plugins.load())
+    backend = loaded.backend()
+    with loaded.engine(backend) as engine:
+        (chain,) = engine.run(loaded.eval_tasks(1))
+    asyncio.run(backend.close())
+    assert (chain.scored, chain.unscored_reason) == (
+        False,
+        "reward 'never' failed: TimeoutError: reward 'never' took longer than 0.1 s",
+    )
+
+
 def test_the_engine_of_a_recipe(basic: dict[str, Any], write_recipe: Write, plugins: Plugins, model: Path) -> None:
     basic["rollout"] = {"backend": {"name": "scripted", "options": {"turns": ["4"]}}, "max_tokens_per_turn": 5}
     loaded = load_recipe(write_recipe(basic), ["agent.max_turns=2"], plugins=plugins)
