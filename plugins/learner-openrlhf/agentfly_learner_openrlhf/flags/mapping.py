@@ -37,7 +37,6 @@ class Plan:
     Attributes:
         model: folder or hub id.
         max_tokens: length limit of a chain, prompt included.
-        images: see ``LearnerOptions.max_images``.
     """
 
     recipe: Recipe
@@ -100,8 +99,6 @@ def _model(plan: Plan) -> Iterator[Setting]:
         yield Setting("ds.attn_implementation", "flash_attention_2", "learner.options.packing")
     else:
         yield Setting("ds.attn_implementation", model.attention, "model.attention")
-    yield Setting("data.max_images_per_prompt", options.max_images, "learner.options.max_images")
-    yield Setting("actor.freeze_visual_encoder", options.freeze_vision, "learner.options.freeze_vision")
 
 
 def _data(plan: Plan) -> Iterator[Setting]:

@@ -63,10 +63,6 @@ class LearnerOptions(LaunchOptions):
     """Replace groups whose chains all have the same reward by others, until the batch is full."""
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Save the running average of the weights with this decay instead of the last ones."""
-    max_images: Annotated[int, Field(ge=0)] = 0
-    """Most images in a prompt, for vision models."""
-    freeze_vision: bool = False
-    """Leave a vision model's image encoder as it is."""
 
     @classmethod
     def split(cls, options: Mapping[str, Any]) -> tuple[LearnerOptions, dict[str, Any]]:

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 LARGEST_SEED = 2**31 - 1
 ESTIMATOR = "algo.advantage.estimator"
 
+IMAGES = "images do not reach OpenRLHF's engines yet; train on text"
+
 REFUSED = {
     "ds.lora.rank": LORA,
     "ds.load_in_4bit": LORA,
     "data.apply_chat_template": "chains begin with the recipe's own template (model.template); leave it out",
     "data.input_template": "chains begin with the recipe's own template (model.template); leave it out",
     "data.max_samples": "the number of tasks follows from train.steps and data.limit; set these",
+    "data.max_images_per_prompt": IMAGES,
+    "actor.freeze_visual_encoder": IMAGES,
     "reward.remote_url": "chains are scored by the recipe's rewards; write a @reward that calls it",
     "reward.model_name_or_path": "chains are scored by the recipe's rewards; write a @reward that calls the model",
     "train.colocate_critic_reward": "there is no reward model to share GPUs with; use learner.options.colocate",
@@ -59,7 +63,7 @@ def recipe_reasons(plan: Plan, loaded: LoadedRecipe) -> Iterator[str]:
         yield "model.dtype: OpenRLHF's engines compute in bfloat16, and the trainer must do the same; use bfloat16"
     if r.rollout.backend.name not in ("hf", "vllm"):
         name = r.rollout.backend.name
-        yield f"rollout.backend: OpenRLHF generates with its own vLLM engines, not with {name!r}; use vllm"
+        yield f"rollout.backend: OpenRLHF generates with its own vLLM engines, not with {name!r}; leave it out"
     if r.rollout.temperature == 0:
         yield "rollout.temperature: 0 samples the same chain every time, so nothing is learned; use 1.0"
     if r.deterministic:
@@ -117,12 +121,6 @@ def option_reasons(plan: Plan) -> Iterator[str]:
         yield f"{at}.ring_attention: sequences are shared only when packed; set packing: true"
     if o.train_tensor_parallel > 1 and o.zero_stage == 3:
         yield f"{at}.train_tensor_parallel: DeepSpeed has it up to zero_stage 2; use that, or ring_attention"
-    if o.max_images and o.packing:
-        yield f"{at}.packing: OpenRLHF cannot pack sequences with images; set it to false"
-    if o.max_images and plan.needs.critic:
-        yield "algorithm: OpenRLHF has no critic for vision models; use grpo, rloo or reinforce++, or max_images: 0"
-    if o.freeze_vision and not o.max_images:
-        yield f"{at}.freeze_vision: a run without images (max_images: 0) has no image encoder; leave it out"
     critics = sorted({"critic_lr", "critic_warmup_steps"} & o.model_fields_set)
     if critics and not plan.needs.critic:
         yield f"{at}.{critics[0]}: {plan.recipe.algorithm.name} has no critic; leave it out, or use ppo"

@@ -27,6 +27,9 @@ from agentfly_learner_openrlhf.flags.upstream import KNOWN_VERSION, Upstream, ar
 if TYPE_CHECKING:
     from agentfly_core.recipes.load import LoadedRecipe
 
+ASKED_FOR = "Using --colocate_all_models in async RLHF only colocates DeepSpeed models."
+"""OpenRLHF's warning of what ``colocate: training`` means by that flag."""
+
 PLACEHOLDER = "RUN"
 """Stands for the run folder where there is none yet."""
 
@@ -95,7 +98,7 @@ def resolve(loaded: LoadedRecipe, paths: RunPaths | None = None, *, resume: bool
     parsed = upstream.parse(argv)
     options = plan.options
     placement = placement_of(parsed.namespace, nodes=options.nodes, gpus_per_node=options.gpus_per_node)
-    said = [*notes(plan), *(f"OpenRLHF: {text}" for text in parsed.warnings)]
+    said = [*notes(plan), *(f"OpenRLHF: {text}" for text in parsed.warnings if text != ASKED_FOR)]
     own = ESTIMATOR in raw
     return Resolved(argv, parsed.namespace, placement, plan.batches, every, said, own, upstream.version)
 

@@ -126,7 +126,6 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"train_tensor_parallel": 2}, {"ds.tensor_parallel_size": 2}),
     ({"filter_flat_groups": True}, {"algo.dynamic_filtering_enable": True, "algo.dynamic_filtering_range": [0.0, 1.0]}),
     ({"ema": 0.99}, {"train.enable_ema": True, "train.ema_beta": 0.99}),
-    ({"max_images": 3, "freeze_vision": True}, {"data.max_images_per_prompt": 3, "actor.freeze_visual_encoder": True}),
 ]
 """Typed options -> what OpenRLHF reads."""
 

@@ -18,7 +18,7 @@ FIELDS: list[tuple[list[str], str, str]] = [
     (["model.device=cpu"], "model.device", "use auto"),
     (["model.device=cuda:1"], "model.device", "use auto"),
     (["model.dtype=float16"], "model.dtype", "use bfloat16"),
-    (["rollout.backend=scripted"], "rollout.backend", "use vllm"),
+    (["rollout.backend=scripted"], "rollout.backend", "leave it out"),
     (["rollout.temperature=0.0"], "rollout.temperature", "use 1.0"),
     (["deterministic=true"], "deterministic", "set false"),
     (["seed=2147483648"], "seed", "use a smaller one"),
@@ -50,8 +50,7 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"ring_attention": 2}, "ring_attention", "set packing: true"),
     ({"ring_attention": 3, "packing": True}, "ring_attention", "do not divide the 8 that train"),
     ({"zero_stage": 3, "train_tensor_parallel": 2}, "train_tensor_parallel", "up to zero_stage 2"),
-    ({"max_images": 2, "packing": True}, "packing", "cannot pack sequences with images"),
-    ({"freeze_vision": True}, "freeze_vision", "leave it out"),
+    ({"data.max_images_per_prompt": 2}, "data.max_images_per_prompt", "train on text"),
     ({"critic_lr": 1e-5}, "critic_lr", "grpo has no critic"),
     ({"critic_warmup_steps": 3}, "critic_warmup_steps", "grpo has no critic"),
     ({"ds.lora.rank": 8}, "ds.lora.rank", "LoRA does not work in OpenRLHF 0.11.2"),
@@ -95,13 +94,6 @@ def test_everything_that_is_wrong_is_said_at_once(load: Any) -> None:
         "seed",
         "learner.options.ring_attention",
         "learner.options.ds.lora.rank",
-    ]
-
-
-def test_a_critic_for_images_is_refused(load: Any) -> None:
-    reasons = check(load("algorithm=ppo", max_images=1))
-    assert reasons == [
-        "algorithm: OpenRLHF has no critic for vision models; use grpo, rloo or reinforce++, or max_images: 0"
     ]
 
 
@@ -178,3 +170,9 @@ def test_what_is_done_otherwise_is_said(load: Any) -> None:
         "train.optimizer.weight_decay",
     ]
     assert fields("rollout.backend={name: hf, options: {device: cpu}}") == ["rollout.backend.options"]
+
+
+def test_a_warning_about_what_was_asked_for_is_not_passed_on(load: Any) -> None:
+    assert resolve(load("model.dtype=bfloat16", **{"async": True})).notes == []
+    noted = resolve(load("model.dtype=bfloat16", "train.kl.coef=0.1", "train.kl.kind=k1")).notes
+    assert noted == ["OpenRLHF: Recommend setting k1 to 'k2' or 'k3' when using KL as a loss"]
