@@ -8,6 +8,7 @@ from agentfly_core.backends.scripted import ScriptedBackend, ScriptedTurn
 from agentfly_core.testing.algorithms import check_algorithm
 from agentfly_core.testing.backends import check_backend
 from agentfly_core.testing.characters import CharacterTemplate, CharacterTokenizer
+from agentfly_core.testing.coordinators import check_coordinator
 from agentfly_core.testing.environments import check_environment
 from agentfly_core.testing.playing import call, play
 from agentfly_core.testing.plugins import check_plugin
@@ -26,6 +27,7 @@ __all__ = [
     "call",
     "check_algorithm",
     "check_backend",
+    "check_coordinator",
     "check_environment",
     "check_plugin",
     "check_reward",
