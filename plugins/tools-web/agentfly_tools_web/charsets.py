@@ -21,23 +21,26 @@ def decode(body: bytes, content_type: str) -> str:
         if body.startswith(mark):
             return body[len(mark) :].decode(name, "replace")
     named = _HEADER.search(content_type)
-    if named and (known := _codec(named[1])):
-        return body.decode(known, "replace")
+    if named and (text := _decoded(body, named[1])) is not None:
+        return text
     head = body[:_LOOKED_AT]
     declared = _XML.search(head) or _DECLARED.search(head)
-    if declared and (known := _codec(declared[1].decode("ascii", "replace"))):
+    if declared:
+        label = declared[1].decode("ascii", "replace").lower()
         # a page whose declaration could be read byte by byte is not in UTF-16, whatever it says
-        return body.decode("utf-8" if known.startswith("utf-16") else known, "replace")
+        text = _decoded(body, "utf-8" if label.startswith("utf-16") else label)
+        if text is not None:
+            return text
     return _guessed(body)
 
 
-def _codec(label: str) -> str | None:
+def _decoded(body: bytes, label: str) -> str | None:
+    """None if the label names no character set."""
     try:
-        info = codecs.lookup(label)
-        b"".decode(label)  # refuses what is no text encoding, such as base64
-    except (LookupError, ValueError):
+        name = codecs.lookup(label).name
+        return body.decode(_WIDER.get(name, name), "replace")
+    except (LookupError, ValueError):  # also what is a codec but none of text, such as base64
         return None
-    return _WIDER.get(info.name, info.name)
 
 
 def _guessed(body: bytes) -> str:

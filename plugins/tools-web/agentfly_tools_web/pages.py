@@ -18,6 +18,9 @@ MAX_CHARS = 2_000_000
 
 MAX_LINKS = 200
 
+_SHORT = 500
+"""Characters of a text that may have lost too much to the removal of menus and the like."""
+
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXT = re.compile(r"text/|application/(json|xml|javascript|x-javascript|yaml|x-yaml|toml|csv|.*\+(json|xml)$)")
 _MARKUP = re.compile(
@@ -100,16 +103,21 @@ def _last(text: str, mark: str, size: int) -> int:
 
 def _from_html(source: str, url: str) -> Page:
     import trafilatura
+    from lxml import etree, html
 
-    tree = trafilatura.load_html(source)
-    if tree is None:
-        return Page(url, "", trafilatura.html2txt(source).strip())
-    title = _title(tree)
-    links = _links(tree, url)
+    parser = html.HTMLParser(encoding="utf-8")
+    try:
+        tree = html.document_fromstring(source.encode("utf-8", "replace"), parser=parser)
+    except etree.ParserError:  # nothing in it
+        return Page(url, "", "")
+    title, links = _title(tree), _links(tree, url)
     text = trafilatura.extract(
         tree, url=url, output_format="markdown", include_formatting=True, include_comments=False, favor_recall=True
     )
-    return Page(url, title, (text or trafilatura.html2txt(source)).strip(), links)
+    text = (text or "").strip()
+    if len(text) < _SHORT and len(plain := trafilatura.html2txt(tree).strip()) > 2 * len(text):
+        text = plain  # what little there is was taken for decoration
+    return Page(url, title, text, links)
 
 
 def _title(tree: Any) -> str:
