@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Container, Iterator
 
@@ -44,6 +45,20 @@ def _wordings(action: str) -> Iterator[str]:
                 break
 
 
+def as_call(command: str) -> tuple[str, dict[str, str]]:
+    """The tool and its arguments that stand for a command of the game.
+
+    Raises:
+        ValueError: no tool does.
+    """
+    for tool in action_tools():
+        pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(tool.action or tool.name))
+        if match := re.fullmatch(pattern, command):
+            return tool.name, match.groupdict()
+    raise ValueError(f"no tool stands for the command {command!r}")
+
+
+@functools.lru_cache(maxsize=1)
 def action_tools() -> tuple[ActionTool, ...]:
     """The game's actions as tools."""
     named: Callable[[str], dict[str, str]] = lambda text: {"type": "string", "description": text}  # noqa: E731

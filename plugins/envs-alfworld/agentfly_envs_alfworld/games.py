@@ -106,7 +106,7 @@ def official_games(folder: Path, split: str) -> tuple[Path, ...]:
 
 
 def task_type(path: Path) -> str:
-    """From the folder's name; the empty string for tasks that cannot be played in text (slicing, movable receptacles)."""
+    """From the folder's name; empty for tasks that the text game leaves out (slices, movable receptacles)."""
     name = path.parent.parent.name
     if "movable" in name or "Sliced" in name:
         return ""

@@ -128,12 +128,8 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold the lock file; it is freed with the process. Where locks are not to be had, go on without."""
     import fcntl
 
-    try:
-        file = open(path, "w")
-    except OSError:
-        yield
-        return
-    with file:
+    with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
+            file = stack.enter_context(open(path, "w"))
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

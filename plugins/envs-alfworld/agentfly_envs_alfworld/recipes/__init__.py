@@ -1,0 +1,1 @@
+"""The recipes ``alfworld:qwen`` and ``alfworld:smoke``."""
