@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from agentfly_core.tools import configurable
@@ -14,6 +15,8 @@ from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
 _DESCRIPTION = """\
 Run a bash command. Returns what it prints and its exit code. Working directory, variables and functions are kept from \
 one call to the next. There is no standard input. End what is to run on with '&' and send its output to a file."""
+_NOISE = re.compile(r"^bash: \[\d+: \d+ \(\d+\)\] tcsetattr: Inappropriate ioctl for device\n", re.MULTILINE)
+"""What an interactive bash without a terminal says each time a signal ends one of its jobs."""
 _FRESH = "The next call begins a new one in the workspace: working directory and variables are lost."
 
 
@@ -59,13 +62,14 @@ class Shell(SandboxTool):
             except GONE as error:
                 await chain.replace()
                 return ToolResult(f"[the sandbox is gone ({error}). {_FRESH} Its files are lost as well]", error=True)
+        printed = _NOISE.sub("", answer.text).rstrip("\n")
         failed = answer.status != "exit" or answer.detail != "0"
         before = "[the shell ended since the last call: working directory and variables are lost]" * answer.lost_before
         if answer.status == "exit":
             note = f"[exit code {answer.detail}]" if failed else ""
         else:
             note = describe_end(answer, seconds, what="shell", lost=_FRESH)
-        text = "\n".join(part for part in (before, answer.text.rstrip("\n"), note) if part)
+        text = "\n".join(part for part in (before, printed, note) if part)
         return ToolResult(text or "[no output]", error=failed)
 
 

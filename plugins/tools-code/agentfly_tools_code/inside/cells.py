@@ -29,6 +29,7 @@ _exists, _join = os.path.exists, os.path.join
 _invalidate = importlib.invalidate_caches
 _format = traceback.format_exception
 _raw, _buffered, _text, _modules = io.FileIO, io.BufferedWriter, io.TextIOWrapper, sys.modules
+_lines = linecache.cache
 _ONLY_AST = _ast.PyCF_ONLY_AST
 _FUTURES = 0
 for _name in __future__.all_feature_names:
@@ -118,7 +119,7 @@ class Session:
     def _run(self, text: str) -> None:
         self._cells += 1
         name = f"<cell {self._cells}>"
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        _lines[name] = (len(text), None, text.splitlines(keepends=True), name)
         tree: Any = compile(text, name, "exec", _ONLY_AST | self._flags, dont_inherit=True)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
         code = compile(tree, name, "exec", self._flags, dont_inherit=True)

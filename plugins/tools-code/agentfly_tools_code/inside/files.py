@@ -82,7 +82,7 @@ class Folder:
     def read(self, path: str) -> bytes:
         """A regular file of at most ``MAX_BYTES``."""
         fd = self.open(path, os.O_RDONLY)
-        with os.fdopen(fd, "rb") as file:
+        try:
             kind = os.fstat(fd)
             if stat.S_ISDIR(kind.st_mode):
                 raise Refused(f"{path} is a folder")
@@ -90,7 +90,10 @@ class Folder:
                 raise Refused(f"{path} is no regular file")
             if kind.st_size > MAX_BYTES:
                 raise Refused(f"{path} has {kind.st_size} bytes; at most {MAX_BYTES} can be read")
-            return file.read(MAX_BYTES)
+            with os.fdopen(os.dup(fd), "rb") as file:
+                return file.read(MAX_BYTES)
+        finally:
+            os.close(fd)
 
     def write(self, path: str, data: bytes) -> None:
         """Write a regular file, making its folders."""
