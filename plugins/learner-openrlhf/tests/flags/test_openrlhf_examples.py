@@ -22,6 +22,8 @@ from agentfly_core.tools.calculator import evaluate
 ROOT = Path(__file__).parents[4]
 EXAMPLES = ROOT / "examples" / "openrlhf"
 PAGE = ROOT / "docs" / "plugins" / "learner-openrlhf.md"
+if not PAGE.is_file():
+    pytest.skip("the examples and the docs are in the repository only", allow_module_level=True)
 RECIPES = sorted(EXAMPLES.glob("*.yaml"))
 TAGS = ("tool_call", "tool_response", "think")
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<{c}{tag}>" for tag in TAGS for c in ("", "/"))]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from agentfly_learner_openrlhf.flags import check, resolve
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from agentfly_core.recipes.checking import check_recipe
+from agentfly_core.recipes.load import LoadedRecipe
+from agentfly_core.recipes.reading import apply_overrides
 
 ROLES: list[tuple[list[str], dict[str, Any], int, list[tuple[str, int, int, str | None]]]] = [
     ([], {}, 8, [("policy", 8, 8, None), ("engines", 8, 8, "policy")]),
@@ -75,15 +81,32 @@ TRAIN = st.fixed_dictionaries(
         "train.minibatches": st.integers(1, 4),
         "train.micro_batch_tokens": st.sampled_from([1, 4096, 9000, 10**6]),
         "train.kl.coef": st.sampled_from([0.0, 0.01]),
-        "algorithm": st.sampled_from(["grpo", "ppo"]),
     }
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(OPTIONS, TRAIN)
-def test_any_recipe_is_refused_or_fits(load: Any, options: dict[str, Any], train: dict[str, Any]) -> None:
-    loaded = load(*(f"{key}={value}" for key, value in train.items()), **options)
+@pytest.fixture(scope="module")
+def vary(load: Any) -> Callable[..., LoadedRecipe]:
+    """A recipe with other numbers, its names resolved once for all."""
+    bases = {algorithm: load(f"algorithm={algorithm}") for algorithm in ("grpo", "ppo")}
+
+    def vary(algorithm: str, options: dict[str, Any], train: dict[str, Any]) -> LoadedRecipe:
+        varied = copy.copy(bases[algorithm])
+        data = varied.recipe.model_dump(mode="json")
+        apply_overrides(data, [f"{key}={value}" for key, value in train.items()])
+        data["learner"]["options"] = options
+        varied.recipe = check_recipe(data)
+        return varied
+
+    return vary
+
+
+@settings(max_examples=150, deadline=None)
+@given(algorithm=st.sampled_from(["grpo", "ppo"]), options=OPTIONS, train=TRAIN)
+def test_any_recipe_is_refused_or_fits(
+    vary: Callable[..., LoadedRecipe], algorithm: str, options: dict[str, Any], train: dict[str, Any]
+) -> None:
+    loaded = vary(algorithm, options, train)
     if check(loaded):  # and not an error of OpenRLHF's checks, which would be raised here
         return
     resolved = resolve(loaded)

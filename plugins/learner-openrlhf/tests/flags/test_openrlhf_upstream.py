@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from agentfly_learner_openrlhf.flags import resolve, upstream
 from agentfly_learner_openrlhf.flags.upstream import Upstream, arguments, installed
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentfly_core.types import MissingDependency, UsageError
@@ -125,6 +125,7 @@ def test_the_known_version_is_the_installed_one() -> None:
     assert importlib.metadata.version("openrlhf") == upstream.KNOWN_VERSION, "worth a look at what has changed"
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["actor.adam.lr", "reward.overlong_penalty_factor"]), st.floats(allow_nan=False, width=64)
