@@ -14,7 +14,7 @@ from agentfly_core.resources.sandboxes.sandbox import SupervisedSandbox
 from agentfly_core.types import IsolationReport, ResourceSpec
 
 NOBODY = 65534
-WORKSPACE, TEMPORARY, SHARED = "/workspace", "/tmp", "/dev/shm"
+WORKSPACE, TEMPORARY, SHARED, QUEUES = "/workspace", "/tmp", "/dev/shm", "/dev/mqueue"
 SHARED_MIB = 64
 OWN_PROCESSES = 2
 """Of the supervisor, and one to start commands with."""
@@ -65,7 +65,7 @@ class ContainerSandbox(SupervisedSandbox):
         config = {
             "workspace": WORKSPACE,
             "environment": {"PATH": PATH, **engine.environment(image), **_environment(spec)},
-            "wipe": [WORKSPACE, TEMPORARY, SHARED],
+            "wipe": [WORKSPACE, TEMPORARY, SHARED, QUEUES],
             "uid": None,
             "rlimits": {"CORE": 0},
             "cores": None,

@@ -49,28 +49,37 @@ async def on_io(work: Coroutine[Any, Any, T], *, dispose: Callable[[T], Coroutin
         if cancelled.is_set():
             task.cancel()
         try:
-            result = await task
-            if cancelled.is_set() and dispose is not None:
-                await dispose(result)
+            done.set_result(await task)
         except BaseException as error:
             done.set_exception(error)
-        else:
-            done.set_result(result)
 
     tasks: list[asyncio.Future[T]] = []
     asyncio.run_coroutine_threadsafe(guarded(), loop)
-    waiting = asyncio.ensure_future(_until(done))
+
+    def cancel() -> None:
+        cancelled.set()
+        loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+
+    try:
+        await settled(asyncio.ensure_future(_until(done)), on_cancel=cancel)
+    except asyncio.CancelledError:
+        if dispose is not None and done.exception() is None:
+            await settled(asyncio.ensure_future(on_io(dispose(done.result()))))
+        raise
+    return done.result()
+
+
+async def settled(work: asyncio.Future[Any], *, on_cancel: Callable[[], None] = lambda: None) -> None:
+    """Wait until ``work`` is done, well or not, even if the caller is cancelled: that is raised afterwards."""
     interruption: asyncio.CancelledError | None = None
-    while not waiting.done():
+    while not work.done():
         try:
-            await asyncio.wait({waiting})
+            await asyncio.wait({work})
         except asyncio.CancelledError as error:
             interruption = error
-            cancelled.set()
-            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            on_cancel()
     if interruption is not None:
         raise interruption
-    return done.result()
 
 
 async def _until(done: concurrent.futures.Future[Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from agentfly_core.resources.handle import refuse_unsupported
 from agentfly_core.resources.sandboxes import cgroups, interpreters, state
-from agentfly_core.resources.sandboxes.io_thread import io_loop, on_io
+from agentfly_core.resources.sandboxes.io_thread import io_loop, on_io, settled
 from agentfly_core.resources.sandboxes.plan import Limits, Plan
 from agentfly_core.resources.sandboxes.running import LocalSandbox
 from agentfly_core.resources.sandboxes.tiers import TIERS, Tier, probe
@@ -164,13 +164,16 @@ class ProcessProvider:
         if self._starting is None:
             self._starting = asyncio.Semaphore(self._starts)
         async with self._starting:
-            sandbox = await asyncio.to_thread(self._make, choice, spec, state.full_name(run_id, uuid.uuid4().hex))
+            name = state.full_name(run_id, uuid.uuid4().hex)
+            making = asyncio.ensure_future(asyncio.to_thread(self._make, choice, spec, name))
             try:
-                await sandbox.start()
+                await settled(making)
+                await making.result().start()
             except BaseException:
-                await self._stop(sandbox)
+                if making.exception() is None:
+                    await self._stop(making.result())
                 raise
-            return sandbox
+            return making.result()
 
     def _make(self, choice: Choice, spec: ResourceSpec, name: str) -> LocalSandbox:
         limits = self._limits.of(spec)

@@ -116,8 +116,8 @@ class Channel:
 
     def _forward(self, descriptor: int) -> bool:
         """Pass one chunk on; False if there is none now."""
-        if descriptor not in self._outputs:
-            return False  # closed by another event of the same round
+        if descriptor not in self._outputs or self._room <= 0:
+            return False  # closed, or the window filled, by another event of the same round
         try:
             data = os.read(descriptor, min(frames.CHUNK, self._room))
         except BlockingIOError:

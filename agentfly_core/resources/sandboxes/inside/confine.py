@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import struct
 from typing import Any
 
 from agentfly_core.resources.sandboxes.inside import landlock, seccomp
 
 SET_DUMPABLE = 4
+CAPABILITY_VERSION = 0x20080522
 
 
 def confine(config: dict[str, Any]) -> None:
@@ -27,6 +29,8 @@ def confine(config: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(config["uid"], config["uid"], config["uid"])
         os.setresuid(config["uid"], config["uid"], config["uid"])
+    if config["uid"] is not None or os.getuid() != 0:
+        _drop_capabilities()
     rules = config["landlock"]
     if rules is not None:
         landlock.apply(rules["read"], rules["write"], network=config["network"])
@@ -43,6 +47,15 @@ def _volunteer_for_oom_killer() -> None:
             file.write("1000")
     except OSError:
         return  # a nicety that some systems do not offer; the limit holds without it
+
+
+def _drop_capabilities() -> None:
+    """All of them, those too that a program with file capabilities could inherit."""
+    header, nothing = struct.pack("=Ii", CAPABILITY_VERSION, 0), bytes(24)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.capset(header, nothing) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"capset: {os.strerror(code)}")
 
 
 def _limit(which: int, limit: int) -> None:

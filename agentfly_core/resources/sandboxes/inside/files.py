@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -26,7 +27,8 @@ def read(path: str, max_bytes: int) -> None:
 
 def write(path: str) -> None:
     """Copy standard input to a file, making its parents."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # no folder, as opening will say
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
     _refuse_irregular(descriptor, path)
     os.ftruncate(descriptor, 0)

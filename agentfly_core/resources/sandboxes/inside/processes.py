@@ -7,11 +7,12 @@ import signal
 
 
 def kill_group(pid: int) -> None:
-    """Kill a command that leads its own process group, with the group."""
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return  # it has ended
+    """Kill a child, not collected yet, with the process group that it leads; at its very start it leads none."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
 
 
 def kill_below(uid: int | None) -> None:

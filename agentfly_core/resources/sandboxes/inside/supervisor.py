@@ -43,7 +43,10 @@ class Supervisor:
             os.set_blocking(descriptor, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        # Process 1 of a namespace takes from below only signals that it has asked for: it asks for none that ends it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if os.getpid() != 1:
+            signal.signal(signal.SIGTERM, lambda *_: self._end())
         self._selector.register(0, selectors.EVENT_READ, None)
         self._selector.register(self._wake, selectors.EVENT_READ, self._reap)
 
@@ -74,8 +77,8 @@ class Supervisor:
                 channel.close_input()
             elif kind == frames.TAKEN:
                 channel.taken(int.from_bytes(payload, "big"))
-            elif kind == frames.KILL:
-                processes.kill_group(channel.pid)
+            elif kind == frames.KILL and channel.pid in self._by_pid:
+                processes.kill_group(channel.pid)  # once it is collected its number may be another's
 
     def _start(self, number: int, request: dict[str, Any]) -> None:
         pipes: list[int] = []
@@ -106,7 +109,7 @@ class Supervisor:
         code = 126
         try:
             signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGPIPE):
+            for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
                 signal.signal(number, signal.SIG_DFL)
             os.setsid()
             for wanted, descriptor in enumerate(descriptors):
