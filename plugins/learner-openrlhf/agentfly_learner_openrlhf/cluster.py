@@ -54,7 +54,7 @@ def connected(job: Job, options: LaunchOptions) -> Iterator[str]:
             context = ray.init(
                 address=options.ray_address,
                 namespace=f"agentfly-{job.id}",
-                include_dashboard=None if options.ray_address or os.environ.get("RAY_ADDRESS") else False,
+                include_dashboard=None if is_shared(options) else False,
                 log_to_driver=options.worker_logs,
                 configure_logging=options.worker_logs,
                 runtime_env=runtime_env(job, options),
@@ -68,6 +68,11 @@ def connected(job: Job, options: LaunchOptions) -> Iterator[str]:
             os.environ[ENV] = before
         if left := end_left(job.path):
             raise ClusterError(f"processes of this run could not be ended: {', '.join(map(str, left))}")
+
+
+def is_shared(options: LaunchOptions) -> bool:
+    """Whether Ray runs already, perhaps on several nodes, rather than being started here."""
+    return bool(options.ray_address or os.environ.get("RAY_ADDRESS"))
 
 
 def runtime_env(job: Job, options: LaunchOptions) -> dict[str, Any]:

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import yaml
-
 from agentfly_core.learners.reporting import Report
 from agentfly_core.recipes.assemble import capacity_of
 from agentfly_core.runs.files import replace_text, sweep_partial
@@ -22,7 +20,8 @@ from agentfly_learner_openrlhf import cluster
 from agentfly_learner_openrlhf.failures import explain
 from agentfly_learner_openrlhf.flags import LearnerOptions, Resolved, RunPaths, resolve
 from agentfly_learner_openrlhf.hub import start_hub
-from agentfly_learner_openrlhf.job import Job, own_folder
+from agentfly_learner_openrlhf.job import Job, own_folder, write_recipe
+from agentfly_learner_openrlhf.probe import check_nodes
 from agentfly_learner_openrlhf.rows import write_rows
 from agentfly_learner_openrlhf.supervisor import Supervisor
 
@@ -78,6 +77,8 @@ class _Launch:
             cluster.wait_for_gpus(resolved.placement.gpus, self._options.cluster_timeout, self._stop.is_set)
             if self._stop.is_set():
                 return done
+            if cluster.is_shared(self._options):
+                check_nodes()
             hub = start_hub(job, {**capacity_of(self._recipe.recipe), **self._options.resource_capacity})
             supervisor = Supervisor(hub, self._report, self._options, self._stop, done)
             with self._output():
@@ -89,18 +90,16 @@ class _Launch:
 
     def _write_job(self, done: int, resolved: Resolved) -> Job:
         """Everything that the run's processes read from its folder."""
-        recipe, own = self._recipe.recipe, own_folder(self._folder.path)
-        own.mkdir(exist_ok=True)
+        recipe = self._recipe.recipe
+        write_recipe(self._recipe, self._folder.path)
         job = Job(
             id=secrets.token_hex(4),
             folder=str(self._folder.path),
-            recipe=str(own / "recipe.yaml"),
             start=done,
             steps=recipe.train.steps,
             own_algorithm=resolved.own_algorithm,
             filter_flat_groups=self._options.filter_flat_groups,
         )
-        replace_text(Path(job.recipe), yaml.safe_dump(self._recipe.resolved(), sort_keys=False, allow_unicode=True))
         replace_text(Path(self._paths.agent), AGENT_FILE)
         spare = self._options.filter_reserve if self._options.filter_flat_groups else 1.0
         count = math.ceil(recipe.train.steps * recipe.train.tasks_per_step * spare)

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from agentfly_core.runs.files import replace_text
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ class Job:
     Attributes:
         id: unique; names the run's actors.
         folder: the run folder, on a file system that all nodes see.
-        recipe: the resolved recipe of this launch (a resumed one may have more steps than the run's own).
         start: training steps done before.
         steps: training steps in all.
         own_algorithm: OpenRLHF's advantages and loss are wanted instead of the recipe's algorithm.
@@ -34,7 +35,6 @@ class Job:
 
     id: str
     folder: str
-    recipe: str
     start: int
     steps: int
     own_algorithm: bool = False
@@ -60,6 +60,18 @@ def own_folder(folder: str | Path) -> Path:
     return Path(folder) / "openrlhf"
 
 
+def recipe_file(folder: str | Path) -> Path:
+    """The recipe of the latest launch: a resumed run may have more steps than its own ``recipe.yaml`` says."""
+    return own_folder(folder) / "recipe.yaml"
+
+
+def write_recipe(recipe: LoadedRecipe, folder: str | Path) -> None:
+    """Write it for the run's processes."""
+    own_folder(folder).mkdir(exist_ok=True)
+    text = yaml.safe_dump(recipe.resolved(), sort_keys=False, allow_unicode=True)
+    replace_text(recipe_file(folder), text)
+
+
 @cache
 def current_job() -> Job:
     """The job that this process belongs to."""
@@ -71,4 +83,4 @@ def current_recipe() -> LoadedRecipe:
     """Its recipe, with all plugins loaded in this process."""
     from agentfly_core.recipes.load import load_recipe
 
-    return load_recipe(current_job().recipe)
+    return load_recipe(recipe_file(current_job().folder))

@@ -47,5 +47,11 @@ class OpenRLHFLearner:
         if reasons := self.check(recipe):
             raise UsageError("; ".join(reasons))
         from agentfly_learner_openrlhf.driver import launch
+        from agentfly_learner_openrlhf.flags import LearnerOptions
+        from agentfly_learner_openrlhf.submit import submit
 
-        launch(recipe, folder, resume=resume, stop=stop or threading.Event())
+        options, stop = LearnerOptions.split(recipe.recipe.learner.options)[0], stop or threading.Event()
+        if options.submit is None:
+            launch(recipe, folder, resume=resume, stop=stop)
+        else:
+            submit(recipe, folder, options, resume=resume, stop=stop)

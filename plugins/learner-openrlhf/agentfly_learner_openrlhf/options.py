@@ -22,7 +22,7 @@ class LaunchOptions(Section):
     submit: str | None = None
     """Address of a Ray dashboard (``http://head:8265``): the run is submitted there as a job."""
     working_dir: str | None = None
-    """Folder, relative to the recipe, that Ray ships to every node; for plugins that are not installed there."""
+    """Folder that Ray ships to every node, with plugins that are not installed there."""
     resource_capacity: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """Most resources of a kind (``worker``, ``docker``) in use at once over all nodes; absent kinds are unlimited."""
     filter_reserve: Annotated[float, Field(gt=0)] = 4.0
