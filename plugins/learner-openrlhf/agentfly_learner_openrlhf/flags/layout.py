@@ -51,9 +51,10 @@ def divide(options: LearnerOptions, *, reference: bool, critic: bool) -> Layout:
         reasons += _apart(total - engines * width, engines * width, groups, options)
     model = options.ring_attention * options.train_tensor_parallel
     if training % model:
+        option = "ring_attention" if options.ring_attention > 1 else "train_tensor_parallel"
         reasons.append(
-            f"learner.options.ring_attention: {options.ring_attention} GPUs a sequence times "
-            f"{options.train_tensor_parallel} a matrix (train_tensor_parallel) do not divide the {training} that train"
+            f"learner.options.{option}: {options.ring_attention} GPUs a sequence times "
+            f"{options.train_tensor_parallel} a matrix do not divide the {training} GPUs that train; use a divisor"
         )
     return Layout(colocate, total, engines, training, max(1, training // model), tuple(reasons))
 

@@ -145,16 +145,18 @@ def flag_reasons(raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[s
                 f"{at}: does nothing, as advantages and loss are AgentFly's; use algorithm.options, or give "
                 f"{ESTIMATOR} as well to have OpenRLHF's own"
             )
-        elif problem := _switch(flag, value, known):
+        elif problem := _wrong_value(flag, value, known):
             yield f"{at}: {problem}"
         elif flag in sources:
             instead = "AgentFly needs it as it is" if sources[flag] == FIXED else f"set {sources[flag]}"
             yield f"{at}: {instead}; leave the flag out"
 
 
-def _switch(flag: str, value: Any, known: Mapping[str, Action]) -> str:
-    """What is wrong with the value of a flag that takes none on the command line: it can only be given or left out."""
+def _wrong_value(flag: str, value: Any, known: Mapping[str, Action]) -> str:
+    """What is wrong with a flag's value as such: one that takes none on the command line is true or false here."""
     action = known[flag]
+    if value is None:
+        return "has no value; give one, or leave it out"
     if action.nargs != 0:
         return "takes a value, not a switch" if isinstance(value, bool) else ""
     if not isinstance(value, bool):

@@ -37,9 +37,13 @@ def installed() -> Upstream:
         UsageError: it is a version that this plugin does not know.
     """
     spec = importlib.util.find_spec("openrlhf")
-    if spec is None or not spec.submodule_search_locations:
+    if spec is None or spec.origin is None:  # a mere folder of this name has no origin
         raise MissingDependency("openrlhf", "the learner 'openrlhf'", f"openrlhf[vllm]=={KNOWN_VERSION}")
-    return Upstream(Path(next(iter(spec.submodule_search_locations))), importlib.metadata.version("openrlhf"))
+    try:
+        version = importlib.metadata.version("openrlhf")
+    except importlib.metadata.PackageNotFoundError:
+        version = f"in {Path(spec.origin).parent}"
+    return Upstream(Path(spec.origin).parent, version)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"tensor_parallel": 3}, "tensor_parallel", "use a divisor"),
     ({"tensor_parallel": 16}, "tensor_parallel", "use a divisor"),
     ({"ring_attention": 2}, "ring_attention", "set packing: true"),
-    ({"ring_attention": 3, "packing": True}, "ring_attention", "do not divide the 8 that train"),
+    ({"ring_attention": 3, "packing": True}, "ring_attention", "do not divide the 8 GPUs that train"),
     ({"zero_stage": 3, "train_tensor_parallel": 2}, "train_tensor_parallel", "up to zero_stage 2"),
     ({"data.max_images_per_prompt": 2}, "data.max_images_per_prompt", "train on text"),
     ({"critic_lr": 1e-5}, "critic_lr", "grpo has no critic"),
@@ -70,6 +70,8 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"vllm.enforce_eager": "yes"}, "vllm.enforce_eager", "true or false, not 'yes'"),
     ({"actor.muon.nesterov": False}, "actor.muon.nesterov", "switched off by actor.muon.no_nesterov: true"),
     ({"ds.zpg": True}, "ds.zpg", "takes a value"),
+    ({"ds.zpg": None}, "ds.zpg", "has no value"),
+    ({"train_tensor_parallel": 3}, "train_tensor_parallel", "do not divide the 8 GPUs that train"),
 ]
 
 

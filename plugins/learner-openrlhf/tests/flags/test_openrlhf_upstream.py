@@ -121,6 +121,24 @@ def test_without_openrlhf_the_error_says_what_to_install(monkeypatch: pytest.Mon
         installed.__wrapped__()
 
 
+def test_a_folder_of_this_name_is_not_openrlhf(tmp_path: Path) -> None:
+    (tmp_path / "openrlhf").mkdir()
+    code = f"import sys; sys.path[:] = [{str(tmp_path)!r}, *(p for p in sys.path if 'site-packages' not in p)]\n"
+    code += "import importlib.util; print(importlib.util.find_spec('openrlhf').origin)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None", "which is how `installed` tells them apart"
+
+
+def test_a_copy_that_no_installer_knows_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", unknown)
+    found = installed.__wrapped__()
+    assert found.folder == installed().folder
+    assert found.version == f"in {found.folder}"
+
+
 def test_the_known_version_is_the_installed_one() -> None:
     assert importlib.metadata.version("openrlhf") == upstream.KNOWN_VERSION, "worth a look at what has changed"
 
