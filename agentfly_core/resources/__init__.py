@@ -5,6 +5,8 @@ from agentfly_core.resources.handle import Handle, RemoteTraceback
 from agentfly_core.resources.lease import HeldLease
 from agentfly_core.resources.local import ObjectHandle, ObjectProvider
 from agentfly_core.resources.manager import ResourceManager
+from agentfly_core.resources.redis_coordinator import RedisCoordinator
+from agentfly_core.resources.signals import drain_on_sigterm
 from agentfly_core.resources.worker import WorkerHandle, WorkerProvider
 
 __all__ = [
@@ -13,8 +15,10 @@ __all__ = [
     "InProcessCoordinator",
     "ObjectHandle",
     "ObjectProvider",
+    "RedisCoordinator",
     "RemoteTraceback",
     "ResourceManager",
     "WorkerHandle",
     "WorkerProvider",
+    "drain_on_sigterm",
 ]

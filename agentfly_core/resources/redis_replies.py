@@ -11,11 +11,13 @@ from agentfly_core.types import CoordinatorStatus, Ticket
 
 
 def server_of(info: Any) -> tuple[str, int]:
-    """Identity and age in ms of the server; unknown ("", -1) where it does not tell."""
+    """Identity and least age in ms of the server; unknown ("", -1) where it does not tell."""
     if isinstance(info, Exception):
         return "", -1
     facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
-    return facts.get("run_id", ""), int(facts.get("uptime_in_seconds", -1)) * 1000
+    if "uptime_in_seconds" not in facts:
+        return facts.get("run_id", ""), -1
+    return facts.get("run_id", ""), max(0, int(facts["uptime_in_seconds"]) - 1) * 1000  # it counts begun seconds
 
 
 def ticket_of(reply: bytes | str) -> Ticket:

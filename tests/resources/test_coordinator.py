@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentfly_core.resources import InProcessCoordinator
-from agentfly_core.types import Coordinator, LeaseLost, ResourceError
+from agentfly_core.testing import check_coordinator
+from agentfly_core.types import LeaseLost, ResourceError
 
 
 class Clock:
@@ -29,8 +30,8 @@ def granted(tasks: dict[str, asyncio.Task]) -> set[str]:
     return {name for name, task in tasks.items() if task.done()}
 
 
-def test_it_is_a_coordinator():
-    assert isinstance(InProcessCoordinator(), Coordinator)
+def test_it_keeps_the_contract():
+    check_coordinator(lambda capacity, total: InProcessCoordinator(capacity, total))
 
 
 def test_first_come_first_served():
