@@ -115,7 +115,7 @@ def _from_html(source: str, url: str) -> Page:
         tree, url=url, output_format="markdown", include_formatting=True, include_comments=False, favor_recall=True
     )
     text = (text or "").strip()
-    if len(text) < _SHORT and len(plain := trafilatura.html2txt(tree).strip()) > 2 * len(text):
+    if len(text) < _SHORT and len(plain := trafilatura.html2txt(tree).strip()) > 3 * len(text) + 50:
         text = plain  # what little there is was taken for decoration
     return Page(url, title, text, links)
 

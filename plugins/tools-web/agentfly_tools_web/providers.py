@@ -63,7 +63,10 @@ def make_provider(
     if name == "serper":
         return serper(url or SERPER, key_variable or SERPER_KEY, replaying=replaying)
     if ":" in name:
-        factory: Callable[..., SearchProvider] = import_target(name)
+        try:
+            factory: Callable[..., SearchProvider] = import_target(name)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"tool 'web_search': the provider {name!r} cannot be imported: {error}") from error
         return factory(url=url, index=index, key_variable=key_variable)
     raise UnknownName("search provider", name, ["local", "searxng", "serper"])
 

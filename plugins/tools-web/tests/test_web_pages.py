@@ -66,6 +66,7 @@ def test_links_start_from_the_base_that_a_page_names():
         '<html><body><a href="' + "x" * 100_000 + '">otters</a></body></html>',
         "<!--" + "otters",
     ],
+    ids=lambda body: body[:12].encode("ascii", "replace").decode(),
 )
 def test_broken_markup(body):
     made = page(body)

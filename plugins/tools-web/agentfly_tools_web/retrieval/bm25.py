@@ -6,7 +6,7 @@ syntax, so nothing that a model writes means anything but the words it is made o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ _SPARE = 32
 """How many hits more than wanted are looked at, to put equal scores into the order of the corpus."""
 
 
-def write_bm25(folder: Path, passages: Iterable[Passage]) -> Iterator[Passage]:
+def write_bm25(folder: Path, passages: Iterable[Passage]) -> Generator[Passage, None, None]:
     """Index passages into ``folder`` while passing them on; complete when the iterator ends."""
     import tantivy
 
@@ -34,12 +34,17 @@ def write_bm25(folder: Path, passages: Iterable[Passage]) -> Iterator[Passage]:
     index = tantivy.Index(builder.build(), path=str(folder))
     index.register_tokenizer(ANALYZER, _analyzer())
     writer = index.writer(_WRITER_BYTES, num_threads=1)
-    for passage in passages:
-        body = f"{passage.title}\n{passage.text}"
-        writer.add_document(tantivy.Document(title=[passage.title], body=[body], row=passage.row))
-        yield passage
-    writer.commit()
-    writer.wait_merging_threads()
+    try:
+        for passage in passages:
+            body = f"{passage.title}\n{passage.text}"
+            writer.add_document(tantivy.Document(title=[passage.title], body=[body], row=passage.row))
+            yield passage
+        writer.commit()
+    except BaseException:
+        writer.rollback()
+        raise
+    finally:
+        writer.wait_merging_threads()  # nothing writes into the folder any more
 
 
 class BM25:
@@ -64,7 +69,7 @@ class BM25:
 
     def search(self, query: str, k: int) -> list[tuple[int, float]]:
         """The ``k`` best rows with their scores, best first; equal scores in the order of the corpus."""
-        terms = list(dict.fromkeys(self._analyzer.analyze(query)))[:MAX_TERMS]
+        terms = list(dict.fromkeys(self._analyzer.analyze(query.encode("utf-8", "replace").decode())))[:MAX_TERMS]
         if not terms or k < 1:
             return []
         built = self._query(terms)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +56,16 @@ def _write(folder: Path, passages: Iterator[Passage], kind: Kind, options: dict[
     digest = hashlib.sha256()
     count = 0
     indexed = write_bm25(folder / "bm25", passages) if kind == "bm25" else _write_dense(folder, passages, options)
-    with StoreWriter(folder) as store:
+    with contextlib.closing(indexed), StoreWriter(folder) as store:
         for passage in indexed:
             store.add(passage)
-            digest.update(repr((passage.id, passage.title, passage.text, passage.url)).encode("utf-8", "surrogatepass"))
+            digest.update(repr((passage.id, passage.title, passage.text, passage.url)).encode())
             count += 1
     manifest = {"format": FORMAT, "kind": kind, "passages": count, "digest": digest.hexdigest(), **options}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_dense(folder: Path, passages: Iterator[Passage], options: dict[str, Any]) -> Iterator[Passage]:
+def _write_dense(folder: Path, passages: Iterator[Passage], options: dict[str, Any]) -> Generator[Passage, None, None]:
     from agentfly_tools_web.retrieval.dense import write_dense
 
     return write_dense(folder / "dense", passages, options["model"])

@@ -45,7 +45,8 @@ def read_corpus(path: Path, columns: Columns | None = None) -> Iterator[Passage]
     for file in _files(path):
         kind = _kind(file)
         rows = _json_rows(file, names) if kind == ".jsonl" else _text_rows(file)
-        for identifier, title, text, url in rows:
+        for row in rows:
+            identifier, title, text, url = map(_clean, row)
             yield Passage(row=number, id=identifier or str(number), title=title, text=text, url=url)
             number += 1
     if not number:
@@ -126,3 +127,8 @@ def _lines(file: Path) -> Iterable[tuple[int, str]]:
             yield from enumerate(opened, 1)
     except (UnicodeDecodeError, OSError, EOFError, lzma.LZMAError) as error:
         raise UsageError(f"{file} cannot be read as UTF-8 text: {error}") from error
+
+
+def _clean(text: str) -> str:
+    """Halves of surrogate pairs, which JSON can write and no file can hold, become U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

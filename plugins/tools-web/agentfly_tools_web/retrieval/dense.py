@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ _SLICE = 65_536
 """Rows of the matrix that are looked at together: bounds the memory of a search."""
 
 
-def write_dense(folder: Path, passages: Iterable[Passage], model: str) -> Iterator[Passage]:
+def write_dense(folder: Path, passages: Iterable[Passage], model: str) -> Generator[Passage, None, None]:
     """Write one normalised float32 vector a passage into ``folder`` while passing the passages on.
 
     Raises:

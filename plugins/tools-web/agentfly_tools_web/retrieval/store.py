@@ -50,7 +50,7 @@ class StoreWriter:
         row = {"id": passage.id, "title": passage.title, "text": passage.text}
         if passage.url:
             row["url"] = passage.url
-        text = json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+        text = json.dumps(row, ensure_ascii=False).encode() + b"\n"
         self._offsets.append(self._offsets[-1] + len(text))
         self._file.write(text)
 
@@ -67,10 +67,14 @@ class Store:
     """Reads what ``StoreWriter`` wrote; safe to use from many threads."""
 
     def __init__(self, folder: Path) -> None:
-        self._offsets = _map(folder / OFFSETS)
-        self._documents = _map(folder / DOCUMENTS)
+        damaged = UsageError(f"the index {folder} is damaged: build it again")
+        try:
+            self._offsets = _map(folder / OFFSETS)
+            self._documents = _map(folder / DOCUMENTS)
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            raise damaged from error
         if len(self._offsets) % 8 or self._offset(len(self)) != len(self._documents):
-            raise UsageError(f"the index {folder} is damaged: build it again")
+            raise damaged
 
     def __len__(self) -> int:
         return len(self._offsets) // 8 - 1
@@ -84,7 +88,7 @@ class Store:
         if not 0 <= row < len(self):
             raise IndexError(row)
         line = self._documents[self._offset(row) : self._offset(row + 1)]
-        return Passage(row=row, score=score, **json.loads(line.decode("utf-8", "surrogatepass")))
+        return Passage(row=row, score=score, **json.loads(line))
 
     def _offset(self, row: int) -> int:
         return int.from_bytes(self._offsets[8 * row : 8 * row + 8], "little")
