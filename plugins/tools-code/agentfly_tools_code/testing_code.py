@@ -141,17 +141,20 @@ class Solution:
         self._code = code
         self._seconds = seconds
         self._process: SandboxProcess | None = None
+        self._unloadable: dict[str, Any] | None = None
         self.asked = False
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Its answer, read and found to be plain data, or an error in its place."""
         self.asked = True
-        if self._process is None:
+        if self._unloadable is None and self._process is None:
             self._process = await self._sandbox.open(command(self._sandbox.python, "candidate"))
             loaded = await self._exchange({"do": "load", "code": self._code}, self._seconds + START_SECONDS)
             if "error" in loaded:
                 await self.end()
-                return loaded
+                self._unloadable = loaded
+        if self._unloadable is not None:
+            return self._unloadable
         return await self._exchange(request, self._seconds)
 
     async def end(self) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
 from agentfly_tools_code.interpreter import code_interpreter
 from agentfly_tools_code.rewards import code_tests, program_output
 
+from agentfly_core.calls import CallFailed
 from agentfly_core.resources import InProcessCoordinator, ResourceManager
 from agentfly_core.testing import call, check_reward, play
 from agentfly_core.types import ChainStatus, RewardResult, SamplingParams, Task, ToolContext, Trajectory, UsageError
@@ -62,7 +64,8 @@ GOOD = {
     "star": (ADD, {"tests": "from solution import *\nassert add(1, 2) == 3"}),
     "loop": (ADD, {"tests": "for i in range(3):\n    assert add(i, 1) == i + 1"}),
     "class": (
-        "class Solution:\n    def __init__(self): self.seen = []\n    def put(self, x): self.seen.append(x); return self\n"
+        "class Solution:\n    def __init__(self): self.seen = []\n"
+        "    def put(self, x): self.seen.append(x); return self\n"
         "    def total(self): return sum(self.seen)",
         {"tests": "s = Solution()\nassert s.put(1).put(2).total() == 3\nassert s.seen == [1, 2]"},
     ),
@@ -109,8 +112,9 @@ BAD = {
     "leaves": "import sys\nsys.exit(0)",
     "exits in a call": "import os\ndef add(a, b): os._exit(0)",
     "hangs": "def add(a, b):\n    while True: pass",
-    "hangs on loading": "while True: pass",
-    "equals everything": "class E:\n    def __eq__(self, o): return True\n    __hash__ = None\ndef add(a, b): return E()",
+    "equals everything": (
+        "class E:\n    def __eq__(self, o): return True\n    __hash__ = None\ndef add(a, b): return E()"
+    ),
     "int that equals everything": "class E(int):\n    def __eq__(self, o): return True\ndef add(a, b): return E(7)",
     "text that equals everything": "class E(str):\n    def __eq__(self, o): return True\ndef add(a, b): return E('x')",
     "raises NameError": "def add(a, b): raise NameError('tests')",
@@ -120,11 +124,12 @@ BAD = {
     "raises an exit": "def add(a, b): raise SystemExit(0)",
     "deep value": "def add(a, b):\n    x = []\n    for _ in range(5000): x = [x]\n    return x",
     "value in itself": "def add(a, b):\n    x = []\n    x.append(x)\n    return x",
-    "huge value": "def add(a, b): return 'x' * 40_000_000",
+    "huge value": "def add(a, b): return 'x' * 17_000_000",
     "huge number": "def add(a, b): return 1 << 100_000_000",
     "shadowed builtins": "def len(x): return 3\ndef add(a, b): return [a, b]",
     "forged frames": (
-        "import json, os, struct\nfor fd in range(3, 64):\n    for m in ({'passed': 'x'}, {'end': True}, {'value': 3}):\n"
+        "import json, os, struct\nfor fd in range(3, 64):\n"
+        "    for m in ({'passed': 'x'}, {'end': True}, {'value': 3}):\n"
         "        data = json.dumps(m).encode()\n        try: os.write(fd, struct.pack('>I', len(data)) + data)\n"
         "        except OSError: pass\ndef add(a, b): return 0"
     ),
@@ -145,6 +150,11 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_wrong_or_hostile_code_scores_nothing(scored: Scored, name: str) -> None:
     assert scored(BAD[name]).score == 0.0
+
+
+def test_code_that_hangs_on_loading_is_tried_once(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentfly_tools_code.testing_code.START_SECONDS", 2.0)
+    assert scored("while True: pass", {"call_timeout": 1.0, "timeout": 60.0}).score == 0.0
 
 
 def test_code_that_is_missing_scores_nothing(resources: ResourceManager) -> None:
@@ -172,13 +182,13 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_test_is_an_error_and_no_score(scored: Scored, name: str) -> None:
     fields, says = BROKEN[name]
-    with pytest.raises(UsageError, match="its tests are broken") as raised:
+    with pytest.raises(CallFailed, match="its tests are broken") as raised:
         scored(ADD, **fields)
     assert says in str(raised.value)
 
 
 def test_tests_that_hang_by_themselves_are_broken_and_on_what_they_got_are_failed(scored: Scored) -> None:
-    with pytest.raises(UsageError, match="before they used the code"):
+    with pytest.raises(CallFailed, match="before they used the code"):
         scored(ADD, {"timeout": 1.0}, tests="while True: pass\nassert add(1, 2) == 3")
     endless = "def add(a, b): return 10**18"
     assert (
@@ -195,7 +205,7 @@ def test_partial_credit_is_the_share_of_tests(scored: Scored) -> None:
 def test_a_reference_tells_a_broken_test_from_wrong_code(scored: Scored) -> None:
     wrong = "def add(a, b): return 0"
     assert scored(wrong, {"reference": "solution"}, solution=ADD).score == 0.0
-    with pytest.raises(UsageError, match="its own reference fails them"):
+    with pytest.raises(CallFailed, match="its own reference fails them"):
         scored(wrong, {"reference": "solution"}, solution="def add(a, b): return 7")
 
 
@@ -215,17 +225,11 @@ def test_the_two_sandboxes_have_nothing_in_common(resources: ResourceManager) ->
     leave = "def leave():\n    open('/tmp/mark', 'w').write('x'); open('mark', 'w').write('x')"
     tests = (
         "import os\nuid, processes = me()\nleave()\n"
-        f"assert os.getuid() != uid or {os_getuid()} != 0\n"
+        f"assert os.getuid() != uid or {os.getuid()} != 0\n"
         "assert not os.path.exists('mark') and not os.path.exists('/tmp/mark')"
     )
     chain = trajectory(f"```python\n{identity}\n{leave}\n```", tests=tests)
     assert asyncio.run(code_tests().score(chain, ToolContext(resources=resources))).score == 1.0
-
-
-def os_getuid() -> int:
-    import os
-
-    return os.getuid()
 
 
 def test_code_from_the_workspace_and_the_chains_sandbox_is_free_before_two_more_are_leased(
@@ -289,7 +293,7 @@ def test_program_output(resources: ResourceManager, name: str) -> None:
 
 def test_an_answer_that_is_no_number_is_refused(resources: ResourceManager) -> None:
     chain = trajectory("```python\n1\n```", answer="many")
-    with pytest.raises(Exception, match="holds no number"):
+    with pytest.raises(CallFailed, match="holds no number"):
         asyncio.run(program_output(compare="number").score(chain, ToolContext(resources=resources)))
 
 
@@ -298,4 +302,4 @@ def test_fields_and_options_are_checked() -> None:
     assert program_output(input_field="i").fields == {"answer", "i"}
     with pytest.raises(UsageError, match="timeout must be greater than 0"):
         code_tests(timeout=0)
-    check_reward(program_output())
+    check_reward(program_output(), fields={"answer": "3"})
