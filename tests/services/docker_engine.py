@@ -26,7 +26,7 @@ SOCKET = STATE / "docker.sock"
 HOST = f"unix://{SOCKET}"
 IMAGE = "agentfly-sandbox-test:local"
 PYTHON = "/usr/bin/python3"
-LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "__pycache__", "pydoc_data"}
+LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "pydoc_data"}
 PACKAGES = ("docker.io", "iptables", "busybox-static")
 FALLBACKS = (
     ["--storage-driver", "overlay2"],
@@ -145,7 +145,7 @@ def standard_library(folder: Path) -> Iterator[Path]:
     """Its files, without what no sandbox needs."""
     for place, inner, names in os.walk(folder):
         inner[:] = sorted(n for n in inner if n not in LEFT_OUT and not n.startswith("config-"))
-        yield from (Path(place, name) for name in sorted(names) if not name.endswith((".a", ".pyc")))
+        yield from (Path(place, name) for name in sorted(names) if not name.endswith(".a"))
 
 
 def libraries(file: str) -> Iterator[tuple[str, str]]:

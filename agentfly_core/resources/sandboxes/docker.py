@@ -95,10 +95,16 @@ class DockerProvider:
         return frozenset()
 
     async def sweep(self, run_id: str) -> int:
-        """Remove the containers that a crashed run left; how many there were."""
-        if run_id not in await self.runs():
+        """Remove the containers that a crashed run left; how many there were. None where there is no engine.
+
+        Raises:
+            ResourceError: there is one, but it does not answer.
+        """
+        if not self._engine.present():
             return 0
-        return await asyncio.to_thread(self._engine.sweep, run_id, frozenset(self._live))
+        with contextlib.suppress(MissingDependency):
+            return await asyncio.to_thread(self._engine.sweep, run_id, frozenset(self._live))
+        return 0
 
     async def _start(self, spec: ResourceSpec, run_id: str) -> ContainerSandbox:
         if self._starting is None:
