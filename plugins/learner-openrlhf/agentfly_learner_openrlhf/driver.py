@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from agentfly_core.learners.reporting import Report
-from agentfly_core.recipes.assemble import capacity_of
+from agentfly_core.recipes.resources import capacity_of
 from agentfly_core.runs.files import replace_text, sweep_partial
 from agentfly_core.types import UsageError
 from agentfly_learner_openrlhf import cluster
 from agentfly_learner_openrlhf.failures import explain
 from agentfly_learner_openrlhf.flags import LearnerOptions, Resolved, RunPaths, resolve
-from agentfly_learner_openrlhf.hub import start_hub
+from agentfly_learner_openrlhf.hub import name_of, start_hub
 from agentfly_learner_openrlhf.job import Job, own_folder, write_recipe
 from agentfly_learner_openrlhf.probe import check_nodes
 from agentfly_learner_openrlhf.rows import write_rows
@@ -79,10 +79,10 @@ class _Launch:
                 return done
             if cluster.is_shared(self._options):
                 check_nodes()
-            hub = start_hub(job, {**capacity_of(self._recipe.recipe), **self._options.resource_capacity})
+            hub = start_hub(name_of(job), {**capacity_of(self._recipe.recipe), **self._options.resource_capacity})
             supervisor = Supervisor(hub, self._report, self._options, self._stop, done)
             with self._output():
-                supervisor.train(arguments)
+                supervisor.watch(lambda: _train(arguments))
             done = supervisor.step
         if done > job.start:
             self._folder.write_model(lambda target: _move(Path(self._paths.model), target))
@@ -126,6 +126,12 @@ class _Launch:
             contextlib.redirect_stdout(file),
         ):
             yield
+
+
+def _train(arguments: SimpleNamespace) -> None:
+    import openrlhf.cli.train_ppo_ray as openrlhf
+
+    openrlhf.train(arguments)
 
 
 def _move(source: Path, target: Path) -> None:

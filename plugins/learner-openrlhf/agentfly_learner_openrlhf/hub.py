@@ -33,10 +33,14 @@ class Event:
 
 
 class Hub:
-    """Its methods run on one event loop, in a Ray actor of their own."""
+    """Its methods run on one event loop, in a Ray actor of their own.
 
-    def __init__(self, capacity: Mapping[str, int]) -> None:
-        self.coordinator = InProcessCoordinator(capacity)
+    Args:
+        capacity, total: of the coordinator.
+    """
+
+    def __init__(self, capacity: Mapping[str, int], total: int | None = None) -> None:
+        self.coordinator = InProcessCoordinator(capacity, total)
         self._events: list[Event] = []
         self._news = asyncio.Event()
         self._stop = self._last_saved = False
@@ -82,12 +86,12 @@ def name_of(job: Job) -> str:
     return f"agentfly-{job.id}"
 
 
-def start_hub(job: Job, capacity: Mapping[str, int]) -> Any:
-    """Start it; it ends with the driver."""
+def start_hub(name: str, capacity: Mapping[str, int], total: int | None = None) -> Any:
+    """Start it; it ends with the driver. See ``name_of``."""
     import ray
 
     actor = ray.remote(num_cpus=0, concurrency_groups={CAPACITY: WAITING})(Hub)
-    return actor.options(name=name_of(job), namespace=name_of(job)).remote(dict(capacity))
+    return actor.options(name=name, namespace=name).remote(dict(capacity), total)
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 from agentfly_core.learners.reporting import Report
@@ -38,16 +38,16 @@ class Supervisor:
         self._error: BaseException | None = None
         self._watchdog = _Watchdog(options)
 
-    def train(self, arguments: SimpleNamespace) -> None:
-        """Until OpenRLHF has trained and saved.
+    def watch(self, train: Callable[[], None]) -> None:
+        """Call it, until it has trained and saved.
 
         Raises:
             ClusterError: it stands still.
-            Exception: whatever OpenRLHF raised.
+            Exception: whatever it raised.
         """
         from ray.exceptions import RayError
 
-        thread = threading.Thread(target=self._train, args=(arguments,), name="openrlhf", daemon=True)
+        thread = threading.Thread(target=self._train, args=(train,), name="openrlhf", daemon=True)
         thread.start()
         try:
             while thread.is_alive():
@@ -61,11 +61,9 @@ class Supervisor:
         if self._error is not None:
             raise self._error
 
-    def _train(self, arguments: SimpleNamespace) -> None:
-        import openrlhf.cli.train_ppo_ray as openrlhf
-
+    def _train(self, train: Callable[[], None]) -> None:
         try:
-            openrlhf.train(arguments)
+            train()
         except BaseException as error:
             self._error = error
 
