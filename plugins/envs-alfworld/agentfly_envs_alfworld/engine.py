@@ -17,6 +17,11 @@ NOTHING = "Nothing happens."
 """What the engine says to a command that is not possible now."""
 
 
+_idle: list[Any] = []
+"""Copies of the planner's library that no engine uses. They are used again and never unloaded: a process that loads one
+after another was unloaded crashes."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """A possible action in the current state, as the planner's library numbers them."""
@@ -35,12 +40,11 @@ class Engine:
 
     def __init__(self) -> None:
         try:
-            import fast_downward
+            import fast_downward  # noqa: F401
             import textworld.logic  # noqa: F401
         except ImportError as error:
             raise MissingDependency("textworld", "the environment 'alfworld'", "textworld[pddl]>=1.7") from error
-        self._library = fast_downward.load_lib()
-        self._closed = False
+        self._library: Any = _take_library()
         self._game: Game | None = None
 
     def start(self, game: Game) -> str:
@@ -89,12 +93,10 @@ class Engine:
         }
 
     def close(self) -> None:
-        """Unload the planner's library; calling it twice does nothing."""
-        if not self._closed:
-            import fast_downward
-
-            self._closed = True
-            fast_downward.close_lib(self._library)
+        """Give the planner's library back; calling it twice does nothing."""
+        if self._library is not None:
+            _idle.append(self._library)
+            self._library = self._game = None
 
     def _load(self, game: Game) -> None:
         from textworld.logic import GameLogic, Type
@@ -189,3 +191,13 @@ class Engine:
     def _scope(self, mapping: Mapping[Any, Any]) -> Scope:
         variables = {p.name: self._entities[v.name] for p, v in mapping.items()}
         return Scope(self._state, self._entities, variables, mapping)
+
+
+def _take_library() -> Any:
+    """A copy of the planner's library, which holds one state, for one engine alone."""
+    import fast_downward
+
+    try:
+        return _idle.pop()
+    except IndexError:
+        return fast_downward.load_lib()
