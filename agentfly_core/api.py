@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from agentfly_core.events import Event, FinishedEvent, Notifier, ToolEvent, TurnEvent
 from agentfly_core.plugins import Plugins
-from agentfly_core.recipes.assemble import build_resources, build_reward
+from agentfly_core.recipes.assemble import build_reward
 from agentfly_core.recipes.calling import build
 from agentfly_core.recipes.data import conversation_tasks
 from agentfly_core.recipes.locate import find_model
@@ -125,6 +125,8 @@ class HFAgent:
         }
         name = config.pop("backend")
         self._backend: GenerationBackend = build(f"backend {name!r}", backend_factory, config, model=model)
+        from agentfly_core.recipes.resources import build_resources
+
         resources = build_resources(self.plugins)
         self._parts["resources"] = resources
         self._engines: dict[int, Engine] = {}

@@ -13,7 +13,7 @@ import click
 
 from agentfly_core.cli.output import json_option, load_plugins, plugin_option, show, show_json
 from agentfly_core.plugins import Plugins
-from agentfly_core.recipes.assemble import build_resources, build_tool
+from agentfly_core.recipes.assemble import build_tool
 from agentfly_core.recipes.reading import apply_overrides
 from agentfly_core.types import Tool, ToolContext, ToolOutcome, ToolStatus, UsageError, text_of
 
@@ -73,6 +73,8 @@ def call_tool(
 
 
 async def _call(tool: Tool, values: dict[str, Any], plugins: Plugins) -> ToolOutcome:
+    from agentfly_core.recipes.resources import build_resources
+
     resources = build_resources(plugins)
     try:
         return await tool.call(values, ToolContext(resources=resources))

@@ -27,6 +27,7 @@ from agentfly_core.runs.trajectories import TrajectoryWriter
 from agentfly_core.types import GenerationBackend, RolloutEngine, Task, Trajectory, UsageError
 
 if TYPE_CHECKING:
+    from agentfly_core.recipes.engine import RecipeEngine
     from agentfly_core.recipes.load import LoadedRecipe
     from agentfly_core.runs import RunFolder
 
@@ -169,7 +170,7 @@ class _Training:
         config = self.recipe.recipe
         backend = self.recipe.backend()
         try:
-            engine = self.recipe.engine(backend)
+            engine = self.recipe.engine(backend, folder=self.folder.path)
             try:
                 hand_over(backend, self.policy.weights(), done)
                 if done == 0 and config.evaluation.before and not self.stop.is_set():
@@ -189,9 +190,10 @@ class _Training:
             close_backend(backend)
         return done
 
-    def _step(self, engine: RolloutEngine, backend: GenerationBackend, tasks: Iterator[Task], step: int) -> None:
+    def _step(self, engine: RecipeEngine, backend: GenerationBackend, tasks: Iterator[Task], step: int) -> None:
         config = self.recipe.recipe
         chains, metrics = self._sample(engine, tasks, step)
+        metrics |= engine.resource_metrics()
         started = time.perf_counter()
         data = collate(chains)
         metrics |= group_metrics(data, expected=config.train.chains_per_task)

@@ -12,9 +12,8 @@ from agentfly_core.recipes.schema import Recipe, RewardSection
 from agentfly_core.types import Coordinator, GenerationBackend, Reward, SamplingParams, Tool, UsageError
 
 if TYPE_CHECKING:
+    from agentfly_core.recipes.engine import RecipeEngine
     from agentfly_core.recipes.load import LoadedRecipe
-    from agentfly_core.resources import ResourceManager
-    from agentfly_core.rollout import Engine
 
 
 def collect_tools(recipe: Recipe, plugins: Plugins, base: Path) -> list[Tool]:
@@ -101,17 +100,25 @@ def build_reward(name: str, options: dict[str, Any], plugins: Plugins) -> Reward
     return item
 
 
-def build_engine(loaded: LoadedRecipe, backend: GenerationBackend, coordinator: Coordinator | None = None) -> Engine:
+def build_engine(
+    loaded: LoadedRecipe,
+    backend: GenerationBackend,
+    coordinator: Coordinator | None = None,
+    folder: Path | None = None,
+) -> RecipeEngine:
     """The recipe's rollout engine over a backend; closing it closes its resources.
 
     Args:
-        coordinator: counts capacity; None counts ``capacity_of`` in this process.
+        coordinator: counts capacity, and stays the caller's to close; None takes the recipe's.
+        folder: of the run, where the state of its resources is written for ``agentfly resources status``.
     """
     from agentfly_core.recipes.engine import RecipeEngine
-    from agentfly_core.resources import InProcessCoordinator
+    from agentfly_core.recipes.resources import build_coordinator, resources_of
 
     recipe = loaded.recipe
     rollout = recipe.rollout
+    environment = loaded.environment_spec()
+    own = None if coordinator else build_coordinator(recipe)
     return RecipeEngine(
         agent=loaded.agent(),
         template=loaded.template(),
@@ -123,8 +130,9 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend, coordinator: 
         ),
         max_turns=recipe.agent.max_turns,
         max_tokens=rollout.max_tokens,
-        environment=loaded.environment_spec(),
-        resources=build_resources(loaded.plugins, coordinator or InProcessCoordinator(capacity_of(recipe))),
+        environment=environment,
+        resources=resources_of(recipe, loaded.plugins, coordinator or own, environment, folder),
+        coordinator=own,
         max_concurrency=rollout.max_concurrency,
         chain_timeout=rollout.timeout,
         tool_timeout=rollout.tool_timeout,
@@ -134,18 +142,3 @@ def build_engine(loaded: LoadedRecipe, backend: GenerationBackend, coordinator: 
         deterministic=recipe.deterministic,
         notify=loaded.plugins.notify,
     )
-
-
-def capacity_of(recipe: Recipe) -> dict[str, int]:
-    """Most resources of each kind that the recipe allows at once, over all engines of the run."""
-    section = recipe.environment
-    return {section.isolation: section.capacity} if section and section.capacity else {}
-
-
-def build_resources(plugins: Plugins, coordinator: Coordinator | None = None) -> ResourceManager:
-    """Every registered provider under one manager; nothing is started. None sets no limit to the capacity."""
-    from agentfly_core.resources import InProcessCoordinator, ResourceManager
-
-    registry = plugins.registry("resources")
-    providers = {name: build(f"resource {name!r}", registry.get(name), {}) for name in registry.names()}
-    return ResourceManager(coordinator or InProcessCoordinator(), providers)

@@ -36,7 +36,7 @@ from agentfly_core.types import (
 if TYPE_CHECKING:
     import tokenizers
 
-    from agentfly_core.rollout import Engine
+    from agentfly_core.recipes.engine import RecipeEngine
 
 
 def load_recipe(
@@ -209,13 +209,16 @@ class LoadedRecipe:
         )
         return backend
 
-    def engine(self, backend: GenerationBackend, *, coordinator: Coordinator | None = None) -> Engine:
+    def engine(
+        self, backend: GenerationBackend, *, coordinator: Coordinator | None = None, folder: Path | None = None
+    ) -> RecipeEngine:
         """A new rollout engine over a backend, which stays the caller's to close.
 
         Args:
-            coordinator: counts the capacity of resources for several engines; None counts it in this process.
+            coordinator: counts the capacity of resources for several engines; None takes the recipe's.
+            folder: of the run, where the state of its resources is shown.
         """
-        return build_engine(self, backend, coordinator)
+        return build_engine(self, backend, coordinator, folder)
 
     def train_tasks(self, start: int = 0) -> Iterator[Task]:
         """Tasks for ever, the first ``start`` left out; their order depends on the recipe's seed alone."""

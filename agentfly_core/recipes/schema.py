@@ -71,6 +71,28 @@ class EnvironmentSection(Named):
     """At most so many instances at once; None allows one a running chain."""
 
 
+class ResourcesSection(Section):
+    """How many environments, workers, sandboxes and containers there may be at once, and who counts them."""
+
+    coordinator: str = "local"
+    """``local``: this run counts for itself. A ``redis://``, ``rediss://`` (TLS) or ``unix://`` address: a Redis server
+    counts for all runs that name it. ``redis``: at the address in AGENTFLY_REDIS_URL, a better place for a password."""
+    pool: str = "default"
+    """With Redis, runs of the same pool share its capacity, and must agree on it."""
+    capacity: dict[str, Positive] = {}
+    """Kind (``worker``, ``process``, ``docker`` ...) -> instances at once, idle ones included."""
+    total: Positive | None = None
+    """Instances of all kinds together."""
+    warm: Annotated[int, Field(ge=0)] = 0
+    """Environments started ahead, besides those in use, while there is capacity that nobody waits for."""
+    max_idle: Annotated[int, Field(ge=0)] = 64
+    """Instances kept at most for their next lease."""
+    ttl: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds after which what a dead process has leased is free again; with Redis the same in all runs of a pool."""
+    lease_limit: Annotated[float, Field(gt=0)] | None = None
+    """Seconds that one lease may last; None sets no limit."""
+
+
 class DataSource(Section):
     """Rows: a file, or a function that yields them."""
 
@@ -224,6 +246,7 @@ class Recipe(Section):
     model: ModelSection
     agent: Annotated[AgentSection, BeforeValidator(_named)] = AgentSection()
     environment: Annotated[EnvironmentSection | None, BeforeValidator(_named)] = None
+    resources: ResourcesSection = ResourcesSection()
     data: DataSection = DataSection()
     rewards: list[Annotated[RewardSection, BeforeValidator(_named)]] = []
     """Summed by weight. Empty with an environment: its step rewards are summed."""
@@ -236,6 +259,17 @@ class Recipe(Section):
     run: RunSection = RunSection()
     deterministic: bool = False
     """Fixed generation waves and no overlap: a resumed run repeats an unbroken one bit for bit."""
+
+    @model_validator(mode="after")
+    def _one_capacity_of_environments(self) -> Recipe:
+        own = self.environment and self.environment.capacity
+        if self.environment and own and self.resources.capacity.get(self.environment.isolation, own) != own:
+            raise ValueError(
+                f"environment.capacity and resources.capacity.{self.environment.isolation} differ: give one of them"
+            )
+        if self.resources.warm > self.resources.max_idle:
+            raise ValueError("resources.warm is more than resources.max_idle keeps: raise max_idle")
+        return self
 
     @model_validator(mode="after")
     def _training_samples_the_whole_distribution(self) -> Recipe:

@@ -126,6 +126,12 @@ class InProcessCoordinator:
             self._advance()
             return kept
 
+    async def undo(self, ticket: Ticket) -> None:
+        """A grant that reached nobody: the idle shares that it used up are its holder's again."""
+        with self._lock:
+            self._books.undo(ticket)
+            self._advance()
+
     async def attend(self, holder: str, *, ttl: float = 60.0, patience: float = 0.0) -> Mapping[str, int]:
         """Say that the holder lives, and wait for its idle shares to be wanted; see ``types.Coordinator``."""
         with self._lock:

@@ -36,7 +36,7 @@ class RedisCoordinator:
 
     Args:
         url: ``redis://``, ``rediss://`` (TLS) or ``unix://``, with password and database.
-        capacity: kind -> units; the same in all processes.
+        capacity: kind -> units; the same in all processes. None, without a total, goes by what others say.
         total: units over all kinds; None sets no limit.
         name: of the pool; those of another name are counted apart.
         lease_time: seconds that a ticket lasts at most without being renewed; the same in all processes.
@@ -57,7 +57,7 @@ class RedisCoordinator:
     ) -> None:
         self._rules = Books(capacity, total)
         limits = {**self._rules.capacity, **({} if total is None else {TOTAL: total})}
-        self._limits = json.dumps(limits, sort_keys=True)
+        self._limits = "" if capacity is None and total is None else json.dumps(limits, sort_keys=True)
         self._url = url
         self._name = name
         self._lease_time = lease_time
@@ -270,7 +270,7 @@ class RedisCoordinator:
         if isinstance(reply, Exception):
             raise reply
         limits, epoch, quiet = reply[0].decode(), reply[1].decode(), reply[2]
-        if limits != self._limits:
+        if self._limits not in ("", limits):
             raise UsageError(
                 f"others count the pool {self._name!r} at {shown(self._url)} by the limits {limits}, this run by "
                 f"{self._limits}: make them equal, or give this run a pool of its own (another name)"

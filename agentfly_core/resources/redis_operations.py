@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 SCRIPTS: dict[str, str] = {
-    # server, its age (-1: not known), lease time, limits, an epoch to begin if what was counted may be lost, whether
-    # the client held anything before: -> limits in force (others' if those differ), epoch, milliseconds of quiet left.
+    # server, its age (-1: not known), lease time, limits ('' goes by those of others), an epoch to begin if what was
+    # counted may be lost, whether the client held anything before: -> limits in force, epoch, milliseconds of quiet.
     "hello": """
         expire()
         local server, age, lease, wanted, remembers = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[6]
@@ -16,9 +16,11 @@ SCRIPTS: dict[str, str] = {
         local used = redis.call('HLEN', P .. 'tickets') + redis.call('HLEN', P .. 'requests')
             + redis.call('ZCARD', P .. 'holders')
         local stored = redis.call('HGET', P .. 'meta', 'limits')
-        if not stored or used == 0 then stored = wanted end
-        redis.call('HSET', P .. 'meta', 'limits', stored)
-        return {stored, redis.call('HGET', P .. 'meta', 'epoch'), math.max(0, hget('meta', 'quiet') - now)}
+        if wanted ~= '' and (not stored or used == 0) then
+            stored = wanted
+            redis.call('HSET', P .. 'meta', 'limits', stored)
+        end
+        return {stored or '{}', redis.call('HGET', P .. 'meta', 'epoch'), math.max(0, hget('meta', 'quiet') - now)}
     """,
     # ticket, milliseconds left: it is held, whatever the server remembers.
     "restore": """

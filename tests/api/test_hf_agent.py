@@ -149,12 +149,13 @@ def test_closing_ends_threads_and_further_runs(make: Any) -> None:
 
 
 def test_a_forgotten_agent_is_closed_when_collected(make: Any) -> None:
+    before = set(threading.enumerate())
     agent = make()
     asyncio.run(agent.run(QUESTION, max_turns=3))
-    assert any("agentfly" in t.name for t in threading.enumerate())
+    assert any("agentfly" in t.name for t in set(threading.enumerate()) - before)
     del agent
     gc.collect()
-    assert not [t for t in threading.enumerate() if "agentfly" in t.name]
+    assert {t for t in threading.enumerate() if "agentfly" in t.name} <= before
 
 
 def test_an_agent_forgotten_inside_a_coroutine_is_closed(make: Any) -> None:

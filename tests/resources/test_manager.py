@@ -51,9 +51,9 @@ class Counting(ObjectProvider):
         if instance in self.live:
             self.live.remove(instance)
             self.stopped += 1
+        await super().stop(instance)
         if self.fail_stop:
             raise RuntimeError("no stop today")
-        await super().stop(instance)
 
 
 def spec_of(name: str = "Thing", kind: str = "object", **options) -> ResourceSpec:
