@@ -164,6 +164,10 @@ PROVIDERS: dict[tuple[str, str], str] = {
     ("templates", "qwen3"): "agentfly-plugin-templates-qwen",
     ("templates", "qwen3-instruct-2507"): "agentfly-plugin-templates-qwen",
     ("environments", "rooms"): "agentfly-plugin-models-tiny",
+    ("agents", "search-r1"): "agentfly-plugin-tools-web",
+    ("rewards", "qa_exact_match"): "agentfly-plugin-tools-web",
+    ("rewards", "qa_f1"): "agentfly-plugin-tools-web",
+    ("rewards", "qa_cover_match"): "agentfly-plugin-tools-web",
     ("learners", "openrlhf"): "agentfly-plugin-learner-openrlhf",
     ("backends", "vllm"): "agentfly-plugin-learner-openrlhf",
 }
