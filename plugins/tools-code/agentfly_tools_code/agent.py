@@ -44,24 +44,37 @@ class CodeAgent:
         system_prompt: first message of a chain whose task has no system message; None explains the notation, the
             empty text adds none.
         tool: name of the tool that runs the code.
+        continues: stop the model where its block ends and put the output into the same message, as models do that
+            were trained to reason with a tool in the middle of a text. Otherwise the output is a message of its own.
     """
 
     name: ClassVar[str] = "code"
     show_tools: ClassVar[bool] = False
 
-    def __init__(self, *, system_prompt: str | None = None, tool: str = "code_interpreter") -> None:
+    def __init__(
+        self, *, system_prompt: str | None = None, tool: str = "code_interpreter", continues: bool = False
+    ) -> None:
+        self.continues = continues
+        self.stop_texts = ("```\n",) if continues else ()
         self._system_prompt = SYSTEM_PROMPT if system_prompt is None else system_prompt
         self._tool = tool
 
-    def start(self, task: Task, observation: Observation | None, tools: Mapping[str, Tool]) -> list[Message]:
-        """The opening messages.
+    def check_tools(self, tools: Mapping[str, Tool]) -> None:
+        """Refuse what could not be used.
 
         Raises:
-            UsageError: the recipe lacks the tool that runs the code, or has others, which nothing could call.
+            UsageError: the tool that runs the code is missing, or there are others, which nothing could call.
         """
         if set(tools) != {self._tool}:
             have = ", ".join(sorted(tools)) or "none"
-            raise UsageError(f"agent 'code' acts through the tool {self._tool!r} alone: agent.tools has {have}")
+            raise UsageError(
+                f"agent 'code' acts through the tool {self._tool!r} alone, and agent.tools has {have}: "
+                f"write `tools: [{self._tool}]`"
+            )
+
+    def start(self, task: Task, observation: Observation | None, tools: Mapping[str, Tool]) -> list[Message]:
+        """The opening messages."""
+        self.check_tools(tools)
         return opening_messages(task, observation, self._system_prompt or None)
 
     def decide(self, turn: AssistantTurn, tools: Mapping[str, Tool], context: ToolContext) -> Decision:
@@ -84,7 +97,7 @@ class CodeAgent:
 
 
 def _shown(outcome: ToolOutcome) -> Message:
-    text = f"```output\n{text_of(outcome.content)}\n```"
+    text = f"```output\n{text_of(outcome.content)}\n```\n"
     if isinstance(outcome.content, str):
         return {"role": "user", "content": text}
     images = [part for part in outcome.content if part["type"] == "image"]

@@ -10,7 +10,7 @@ import pytest
 from agentfly_tools_code.files import edit_file, list_files, read_file, search_files, write_file
 from agentfly_tools_code.inside.files import MAX_BYTES, Folder, Refused, answer
 from agentfly_tools_code.shell import shell
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentfly_core.testing import call
@@ -159,6 +159,7 @@ def test_a_link_put_in_the_way_between_look_and_step_is_not_followed(tmp_path: P
         Raced(str(inside)).read("d/f")
 
 
+@settings(max_examples=60, deadline=None)
 @given(path=st.text(alphabet="ab/.\0 ~", max_size=12))
 def test_every_path_is_inside_or_refused(tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
     root = tmp_path_factory.getbasetemp() / "confined"
@@ -172,6 +173,7 @@ def test_every_path_is_inside_or_refused(tmp_path_factory: pytest.TempPathFactor
     assert (root / Path(*names)).resolve().is_relative_to(root.resolve()) if names else True
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     old=st.text(alphabet="ab\n", min_size=1, max_size=3), text=st.text(alphabet="ab\n", max_size=12), new=st.text("xy")
 )

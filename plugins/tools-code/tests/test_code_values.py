@@ -1,0 +1,108 @@
+"""What passes between tests and the code under test."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from agentfly_tools_code.inside.output import Output
+from agentfly_tools_code.inside.values import Unfit, decode, encode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary(),
+    st.complex_numbers(allow_nan=False, allow_infinity=False),
+)  # fmt: skip
+keys = st.one_of(st.integers(), st.text(), st.tuples(st.integers(), st.text()), st.frozensets(st.integers()))
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner), st.lists(inner).map(tuple), st.dictionaries(keys, inner), st.sets(keys), st.frozensets(keys)
+    ),
+    max_leaves=20,
+)
+
+
+def types_of(value: Any) -> Any:
+    if isinstance(value, dict):
+        return [dict, *[(types_of(k), types_of(v)) for k, v in value.items()]]
+    if isinstance(value, list | tuple):
+        return [type(value), *map(types_of, value)]
+    return type(value)
+
+
+@settings(max_examples=50, deadline=None)
+@given(values)
+def test_plain_data_comes_back_equal_and_of_the_same_types(value: Any) -> None:
+    back = decode(json.loads(json.dumps(encode(value))))
+    assert back == value
+    assert types_of(back) == types_of(value)
+
+
+def test_nan_and_infinities_come_back() -> None:
+    back = decode(json.loads(json.dumps(encode([math.nan, math.inf, -math.inf], None), allow_nan=False)))
+    assert math.isnan(back[0])
+    assert back[1:] == [math.inf, -math.inf]
+
+
+def test_subclasses_become_what_they_derive_from() -> None:
+    class Sly(int):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = int.__hash__
+
+    class Text(str):
+        def __str__(self) -> str:
+            return "other"
+
+    back = decode(encode([Sly(3), Text("x"), {Sly(1): 2}]))
+    assert [type(v) for v in back] == [int, str, dict]
+    assert back[1] == "x"
+    assert type(next(iter(back[2]))) is int
+
+
+json_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(list("ilfbtdsco"))),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(json_values)
+def test_hostile_data_is_read_or_refused(data: Any) -> None:
+    try:
+        value = decode(data, lambda reference: None)
+    except Unfit:
+        return
+    assert type(value).__module__ == "builtins"
+
+
+def test_depth_and_size_are_bounded() -> None:
+    deep: Any = 0
+    for _ in range(100):
+        deep = ["l", [deep]]
+    with pytest.raises(Unfit, match="nested deeper"):
+        decode(deep)
+    with pytest.raises(Unfit, match="too large"):
+        encode(1 << 2_000_000)
+    with pytest.raises(Unfit, match="no plain data"):
+        encode(object())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
+def test_output_keeps_its_beginning_and_end(parts: list[bytes], limit: int) -> None:
+    output = Output(limit)
+    for part in parts:
+        output.add(part)
+    whole = b"".join(parts)
+    if len(whole) <= limit:
+        assert output.text() == whole.decode("utf-8", "replace")
+    else:
+        head, tail = whole[: limit - limit // 2], whole[len(whole) - limit // 2 :]
+        note = f"\n[... {len(whole) - limit} bytes left out ...]\n"
+        assert output.text() == head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace")
