@@ -8,6 +8,7 @@ from typing import Any
 from agentfly_core.resources.sandboxes import bubblewrap, interpreters
 from agentfly_core.resources.sandboxes.inside import landlock, seccomp
 from agentfly_core.resources.sandboxes.plan import Launch, Plan, cores, environment, rlimits
+from agentfly_core.resources.sandboxes.state import MARK
 from agentfly_core.resources.sandboxes.uids import threads_of
 from agentfly_core.types import Isolation, IsolationReport, ResourceError
 
@@ -62,9 +63,11 @@ def _config(plan: Plan) -> dict[str, Any]:
     processes = plan.limits.pids
     if plan.uid is None:  # counted together with everything else that the user runs
         processes += threads_of(os.getuid())
+    # Processes without a user id or a namespace of their own are found by a mark, unless they take pains to lose it.
+    mark = {} if plan.uid is not None else {MARK: plan.folder.name}
     return {
         "workspace": workspace,
-        "environment": environment(plan, workspace, temporary),
+        "environment": {**environment(plan, workspace, temporary), **mark},
         "wipe": [workspace, temporary],
         "uid": plan.uid,
         "rlimits": rlimits(plan, processes=processes),

@@ -19,7 +19,7 @@ from agentfly_core.resources.sandboxes.bundle import BOOTSTRAP
 from agentfly_core.resources.sandboxes.link import Link
 from agentfly_core.resources.sandboxes.plan import HANDED_OVER, Launch
 from agentfly_core.resources.sandboxes.sandbox import SupervisedSandbox
-from agentfly_core.resources.sandboxes.state import RUN_VARIABLE
+from agentfly_core.resources.sandboxes.state import MARK, end_marked
 from agentfly_core.types import ResourceSpec
 
 STOP_SECONDS = 15.0
@@ -83,6 +83,8 @@ class LocalSandbox(SupervisedSandbox):
             if self.uid is not None:
                 stack.callback(self.uid.release)
                 stack.callback(uids.kill_user, self.uid.number)
+            elif not self._launch.nested:
+                stack.callback(end_marked, {self.name})
             if self.group is not None:
                 stack.callback(self.group.remove)
             if self._process is not None:
@@ -95,7 +97,7 @@ class LocalSandbox(SupervisedSandbox):
         with _open_files(self._launch.files) as descriptors:
             numbers = {f"{HANDED_OVER}{index}": str(number) for index, number in enumerate(descriptors)}
             command = [numbers.get(argument, argument) for argument in self._launch.argv]
-            environment = {RUN_VARIABLE: self.name, "PATH": os.defpath, **({"JOIN": join} if join else {})}
+            environment = {MARK: self.name, "PATH": os.defpath, **({"JOIN": join} if join else {})}
             self._process = subprocess.Popen(
                 [SHELL, "-c", script, "sandbox", *command, "-I", "-S", "-c", BOOTSTRAP],
                 stdin=stream.fileno(),

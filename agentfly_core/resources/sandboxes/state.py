@@ -16,8 +16,9 @@ from urllib.parse import quote, unquote
 from agentfly_core.resources.sandboxes import cgroups, uids
 from agentfly_core.types import ResourceError
 
-RUN_VARIABLE = "AGENTFLY_SANDBOX_RUN"
-"""In the environment of every sandbox's first process: its run and its name, as in ``full_name``."""
+MARK = "AGENTFLY_SANDBOX"
+"""In the environment of every sandbox's first process, and of all where nothing better tells them apart: its full
+name."""
 SEPARATOR = "~"
 
 
@@ -65,8 +66,8 @@ def sweep(run_id: str, *, live: Set[str], seconds: float = 10.0) -> int:
     Raises:
         ResourceError: a process cannot be killed.
     """
-    found = {name: pid for name, pid in _processes() if run_of(name) == run_id and name not in live}
-    _end(found, seconds)
+    found = {name for name, _ in _processes() if run_of(name) == run_id and name not in live}
+    end_marked(found, seconds=seconds)
     folders = [f for f in _folders() if run_of(f.name) == run_id and f.name not in live]
     for folder in folders:
         with contextlib.suppress(OSError, ValueError):
@@ -79,21 +80,21 @@ def sweep(run_id: str, *, live: Set[str], seconds: float = 10.0) -> int:
     return len({*found, *(f.name for f in folders), *(g.name[len(cgroups.PREFIX) :] for g in groups)})
 
 
-def _end(found: dict[str, int], seconds: float) -> None:
-    """Ask the supervisors, which end all that is below them; kill those that do not."""
-    deadline = time.monotonic() + seconds
-    sign = signal.SIGTERM
-    while found:
-        for pid in found.values():
+def end_marked(names: Set[str], *, seconds: float = 10.0) -> None:
+    """Ask the supervisors of these sandboxes, which end all that is below them; kill what does not end.
+
+    Raises:
+        ResourceError: a process cannot be killed.
+    """
+    begun = time.monotonic()
+    while found := [pid for name, pid in _processes() if name in names]:
+        waited = time.monotonic() - begun
+        if waited > seconds:
+            raise ResourceError(f"processes {found[:5]} of sandboxes cannot be ended")
+        for pid in found:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, sign)
+                os.kill(pid, signal.SIGTERM if waited < seconds / 4 else signal.SIGKILL)
         time.sleep(0.02)
-        alive = dict(_processes())
-        found = {name: pid for name, pid in found.items() if alive.get(name) == pid}
-        if time.monotonic() > deadline - seconds / 2:
-            sign = signal.SIGKILL
-        if found and time.monotonic() > deadline:
-            raise ResourceError(f"the sandboxes {sorted(found)} cannot be ended")
 
 
 def _base() -> Path:
@@ -106,10 +107,10 @@ def _folders() -> list[Path]:
 
 
 def _processes() -> Iterator[tuple[str, int]]:
-    """(full name, pid) of the first process of each sandbox; nothing without /proc."""
-    mark = f"{RUN_VARIABLE}=".encode()
+    """(full name, pid) of every process with a mark; nothing without /proc."""
+    mark = f"{MARK}=".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             for line in (folder / "environ").read_bytes().split(b"\0"):
-                if line.startswith(mark):
+                if line.startswith(mark) and int(folder.name) != os.getpid():
                     yield line[len(mark) :].decode(errors="replace"), int(folder.name)
