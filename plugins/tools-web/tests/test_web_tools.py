@@ -56,7 +56,7 @@ def test_a_page(site):
     url = site.page("/a", "<html><title>Otters</title><body><p>They swim.</p><a href=/b>more</a></body></html>")
     outcome = call(made(fetch_page, site), url=url, links=True)
     assert outcome.status is ToolStatus.OK
-    assert outcome.content == f"Title: Otters\nURL: {url}\n\nThey swim.\nmore\n\nLinks:\n- more: {site.url('/b')}"
+    assert outcome.content == f"Title: Otters\nURL: {url}\n\nThey swim.\n\nmore\n\nLinks:\n- more: {site.url('/b')}"
     assert call(made(fetch_page, site), url=site.page("/t", "x", "text/plain"), links=True).content.endswith(
         "\n\nx\n\nThe page has no links."
     )

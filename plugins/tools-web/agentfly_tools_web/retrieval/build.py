@@ -46,6 +46,8 @@ def build_index(
     if target.exists() and not (target / MANIFEST).is_file() and (target.is_file() or any(target.iterdir())):
         raise UsageError(f"{target} exists and is no index: choose another --output")
     passages = _reporting(read_corpus(Path(corpus).expanduser(), columns), progress)
+    if Path(model).expanduser().is_dir():
+        model = str(Path(model).expanduser().resolve())  # found again from anywhere
     options: dict[str, Any] = {"title_weight": title_weight} if kind == "bm25" else {"model": model}
     target.parent.mkdir(parents=True, exist_ok=True)
     replace_folder(target, lambda folder: _write(folder, passages, kind, options))
