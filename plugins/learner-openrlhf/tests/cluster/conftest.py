@@ -29,6 +29,7 @@ ENVIRONMENT = {
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONWARNINGS": "ignore",
@@ -160,3 +161,18 @@ def agentfly(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         if any(run.root.glob("*/status.json")):
             for pid in run.processes():
                 os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[str]:
+    """A Ray cluster that runs already; the address of its dashboard."""
+    bin = Path(sys.executable).parent
+    path = f"{bin}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, **ENVIRONMENT, "OPENRLHF_CPU_GPUS": "2", "PATH": path}
+    command = [str(bin / "ray"), "start", "--head", "--block", "--dashboard-port=8287", "--port=6397"]
+    process = subprocess.Popen(command, env=environment, cwd=tmp_path, start_new_session=True)
+    try:
+        yield "http://127.0.0.1:8287"
+    finally:
+        process.terminate()  # it ends what it started
+        process.wait(120)

@@ -1,4 +1,4 @@
-"""A run that loses a process on the cluster ends at once and cleanly, and goes on where it was saved."""
+"""A run that loses a process on the cluster ends cleanly, goes on where it was saved, and stops when asked to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 
-def test_a_killed_rollout_actor_ends_the_run_which_resumes(agentfly: Callable[..., Any]) -> None:
+def test_a_killed_rollout_actor_ends_the_run_which_resumes_and_stops(agentfly: Callable[..., Any]) -> None:
     small = {"train__tasks_per_step": 4, "train__chains_per_task": 4, "evaluation__before": False}
     run = agentfly(
         "tiny:calculator",
@@ -40,13 +40,19 @@ def test_a_killed_rollout_actor_ends_the_run_which_resumes(agentfly: Callable[..
 
     step, checkpoint = run.folder.checkpoints.latest()
     assert (checkpoint / "model.safetensors").exists()
-    resumed = agentfly(resume=run, train__steps=step + 2)
-    assert resumed.wait() == 0, resumed.said()
+    resumed = agentfly(resume=run)
+    resumed.wait_for(lambda: run.metrics()[-1]["step"] >= step + 2)
+    os.killpg(resumed.process.pid, signal.SIGINT)  # as Ctrl-C does
+    assert resumed.wait() == 130, resumed.said()
     assert run.processes() == {}
-    assert [row["step"] for row in run.metrics()] == list(range(1, step + 3))
-    assert run.folder.status().state == "finished"
-    groups = {t.group for t in run.chains()}
-    assert len(groups) == 4 * (step + 2)
+    status = run.folder.status()
+    assert status.state == "stopped"
+    last = status.step
+    assert last >= step + 2
+    assert run.folder.checkpoints.latest()[0] == last
+    assert (run.folder.model_path / "model.safetensors").exists()
+    assert [row["step"] for row in run.metrics()] == list(range(1, last + 1))
     assert {t.turns[0].weight_version for t in run.chains() if t.group.startswith(f"step-{step + 1}/")} == {step}
-    # The tasks go on where they were: step k has the recipe's tasks 4k-4 to 4k-1.
-    assert groups == {f"step-{k}/train-{4 * k - 4 + n}" for k in range(1, step + 3) for n in range(4)}
+    # The tasks went on where they were: step k has the recipe's tasks 4k-4 to 4k-1.
+    wanted = {f"step-{k}/train-{4 * k - 4 + n}" for k in range(1, last + 1) for n in range(4)}
+    assert {t.group for t in run.chains()} == wanted
