@@ -6,6 +6,7 @@ import contextlib
 import math
 import secrets
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from agentfly_core.learners.reporting import Report
 from agentfly_core.recipes.resources import capacity_of
 from agentfly_core.runs.files import replace_text, sweep_partial
-from agentfly_core.types import UsageError
+from agentfly_core.types import AgentFlyError, UsageError
 from agentfly_learner_openrlhf import cluster
 from agentfly_learner_openrlhf.failures import explain
 from agentfly_learner_openrlhf.flags import LearnerOptions, Resolved, RunPaths, resolve
@@ -119,7 +120,7 @@ class _Launch:
         return arguments
 
     @contextlib.contextmanager
-    def _output(self):
+    def _output(self) -> Iterator[None]:
         """What OpenRLHF prints in this process goes into a file of the run."""
         with (
             (own_folder(self._folder.path) / "driver.log").open("a", encoding="utf-8") as file,
@@ -141,14 +142,18 @@ def _move(source: Path, target: Path) -> None:
 
 
 class _Logs:
-    folder = "not there yet"
+    """Where Ray's logs are, once that is known."""
+
+    folder = "Ray was not reached"
 
 
 @contextlib.contextmanager
-def _failures_explained():
+def _failures_explained() -> Iterator[_Logs]:
     """Ray's errors, from the driver's or a worker's, in one line."""
     logs = _Logs()
     try:
         yield logs
+    except AgentFlyError:
+        raise
     except Exception as error:
         raise explain(error, logs=logs.folder) from error

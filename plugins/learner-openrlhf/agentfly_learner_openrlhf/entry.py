@@ -15,7 +15,6 @@ from agentfly_learner_openrlhf.driver import launch
 from agentfly_learner_openrlhf.job import recipe_file
 from agentfly_learner_openrlhf.submit import LOOK_SECONDS, stop_file
 
-
 SUBMITTED = ("submit", "working_dir")
 """Options that have done their work when the job runs."""
 

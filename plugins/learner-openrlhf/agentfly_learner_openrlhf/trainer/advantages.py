@@ -33,8 +33,9 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
             metrics, data = {}, None
             experiences = original(self, experiences)
         else:
-            data, rows = collect(experiences)
-            metrics = put_advantages(experiences, data.batch, rows, current_recipe().algorithm)
+            algorithm = current_recipe().algorithm
+            data, rows = collect(experiences, reference=algorithm.needs.reference)
+            metrics = put_advantages(experiences, data.batch, rows, algorithm)
         step_numbers().rollout(records, data, metrics)
         for experience in experiences:
             experience.labels = [None] * len(experience.labels)  # the trainers need none of it
@@ -43,8 +44,12 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
     return compute_advantages_and_returns
 
 
-def collect(experiences: Sequence[Any]) -> tuple[Collated, Rows]:
-    """The whole batch as algorithms see it, one row a chain, from OpenRLHF's experiences; padding is left out."""
+def collect(experiences: Sequence[Any], *, reference: bool = False) -> tuple[Collated, Rows]:
+    """The whole batch as algorithms see it, one row a chain, from OpenRLHF's experiences; padding is left out.
+
+    Args:
+        reference: give the logprobs of the reference model, which must be there.
+    """
     rows = sorted(
         ((e, i) for e, x in enumerate(experiences) for i in range(len(x.labels)) if x.labels[i] != PADDING),
         key=lambda at: experiences[at[0]].index[at[1]],
@@ -73,7 +78,7 @@ def collect(experiences: Sequence[Any]) -> tuple[Collated, Rows]:
         turn_rewards=tuple(turn_rewards(r) for r in records),  # type: ignore[arg-type]
         old_logp=stack(lambda x: x.action_log_probs.float()),
         rollout_logp=stack(lambda x: x.rollout_log_probs.float()),
-        ref_logp=stack(_reference),
+        ref_logp=stack(_reference) if reference else None,
         values=stack(lambda x: None if _absent(x.values) else x.values.float()),
         components={
             n: torch.tensor([r.components.get(n, torch.nan) for r in records], dtype=torch.float64) for n in names
@@ -111,13 +116,11 @@ def _absent(value: Any) -> bool:
     return not isinstance(value, Tensor)
 
 
-def _reference(experience: Any) -> Tensor | None:
-    """Logprobs of the reference model. Where the penalty is no loss, OpenRLHF keeps only the difference."""
+def _reference(experience: Any) -> Tensor:
+    """Logprobs of the reference model. Where the penalty is no loss, OpenRLHF keeps only the difference (k1)."""
     if not _absent(experience.base_action_log_probs):
-        return experience.base_action_log_probs.float()
-    if _absent(experience.kl) or not bool(experience.kl.any()):
-        return None
-    return experience.action_log_probs.float() - experience.kl.float()
+        return torch.as_tensor(experience.base_action_log_probs).float()
+    return torch.as_tensor(experience.action_log_probs - experience.kl).float()
 
 
 def _turn_ids(record: ChainRecord, width: int) -> Tensor:
