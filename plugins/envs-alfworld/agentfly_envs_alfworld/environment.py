@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -28,16 +29,28 @@ class ALFWorld:
     Args:
         reward: ``won``: 1 when the task is done, which ends the episode. ``progress``: the same 1, paid out as the
             goal's conditions come true (and taken back when they cease to).
+        invalid_penalty: taken off for every action that the game does not understand, in either kind of reward. A won
+            game then pays less than 1: lower the recipe's ``evaluation.success_threshold`` with it.
         max_steps: actions until the episode is cut off.
         show_admissible: append the possible actions to every observation, as text agents are often given them.
     """
 
-    def __init__(self, *, reward: RewardKind = "won", max_steps: int = 50, show_admissible: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        reward: RewardKind = "won",
+        invalid_penalty: float = 0.0,
+        max_steps: int = 50,
+        show_admissible: bool = False,
+    ) -> None:
         if reward not in get_args(RewardKind):
             raise UnknownName("reward of environment 'alfworld':", str(reward), get_args(RewardKind))
         if max_steps < 1:
             raise UsageError(f"environment 'alfworld': max_steps must be at least 1, got {max_steps}")
+        if not 0 <= invalid_penalty < math.inf:
+            raise UsageError(f"environment 'alfworld': invalid_penalty must be 0 or more, got {invalid_penalty}")
         self._reward, self._max_steps, self._show = reward, max_steps, show_admissible
+        self._penalty = invalid_penalty
         self._engine: Engine | None = None
         self._game: Game | None = None
         self._over = False
@@ -82,14 +95,16 @@ class ALFWorld:
         engine = self._running()
         if self._over:
             return StepResult("The episode is over.", terminated=True)
-        text = engine.step(in_the_games_words(action, engine.commands))
+        command = in_the_games_words(action, engine.commands)
+        penalty = 0.0 if command in engine.commands else self._penalty
+        text = engine.step(command)
         self._steps += 1
         won = engine.won
         cut = not won and self._steps >= self._max_steps
         self._over = won or cut
         return StepResult(
             text if won else self._with_actions(text),
-            reward=self._earned(won),
+            reward=self._earned(won) - penalty,
             terminated=won,
             truncated=cut,
             info={"won": won, "steps": self._steps},

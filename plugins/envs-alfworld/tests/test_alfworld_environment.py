@@ -87,6 +87,12 @@ def test_progress_of_a_look_under_the_lamp_adds_up_to_one():
     assert results[-1].terminated
 
 
+def test_what_the_game_does_not_understand_costs_where_asked_for():
+    commands = [plan(LAMP)[0], "fly away", "go to the moon", *plan(LAMP)[1:]]
+    _, results = played(LAMP, commands, invalid_penalty=0.25)
+    assert [r.reward for r in results] == [0.0, -0.25, -0.25, *[0.0] * (len(plan(LAMP)) - 2), 1.0]
+
+
 def test_the_limit_of_steps_cuts_the_episode_off():
     _, results = played(TASK, ["look", "gibberish", "look"], max_steps=2)
     assert [(r.terminated, r.truncated) for r in results[:2]] == [(False, False), (False, True)]
@@ -198,7 +204,13 @@ def test_the_anchor_is_the_worlds_state_and_not_the_way_to_it():
 
 
 @pytest.mark.parametrize(
-    ("options", "what"), [({"reward": "score"}, "reward of environment"), ({"max_steps": 0}, "max_steps must be")]
+    ("options", "what"),
+    [
+        ({"reward": "score"}, "reward of environment"),
+        ({"max_steps": 0}, "max_steps must be"),
+        ({"invalid_penalty": -0.1}, "invalid_penalty must be"),
+        ({"invalid_penalty": float("nan")}, "invalid_penalty must be"),
+    ],
 )
 def test_wrong_options_are_refused(options, what):
     with pytest.raises(UsageError, match=what):

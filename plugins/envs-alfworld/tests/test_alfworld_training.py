@@ -1,0 +1,33 @@
+"""A few updates of the tiny model on the games, in processes of their own, and resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("agentfly_models_tiny", reason="the tiny model is not installed")
+
+pytestmark = [pytest.mark.e2e, pytest.mark.torch, pytest.mark.timeout(900)]
+
+
+def train(folder: Path, *arguments: str) -> None:
+    agentfly = Path(sys.executable).with_name("agentfly")
+    done = subprocess.run([agentfly, "train", *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_updates_are_finite_and_a_run_can_be_resumed(tmp_path: Path) -> None:
+    train(tmp_path, "alfworld:smoke", "train.steps=1", "evaluation.after=false")
+    (run,) = (tmp_path / "runs").iterdir()
+    train(tmp_path, "--resume", str(run), "train.steps=3")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert all(math.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
+    assert any(row["optim/grad_norm"] > 0 for row in rows)
+    assert all(row["reward/mean"] < 0 for row in rows)  # it babbles, and each babble costs
