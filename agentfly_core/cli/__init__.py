@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "eval": "Evaluate a recipe's model on held-out tasks.",
     "plugins": "List, examine and create plugins.",
     "recipe": "Show a recipe as resolved, or the schema of recipes.",
+    "resources": "Show what is leased, and end what crashed runs left.",
     "rewards": "List rewards.",
     "run": "Let an agent answer a question or work on a task.",
     "runs": "List and show finished and running runs.",

@@ -66,9 +66,9 @@ class Gauges:
     def count(self, kind: str, what: str) -> None:
         """One of ``FAILURES`` happened, or an instance was ``reused``."""
         with self._lock:
-            self._of(kind).counts[what] += 1
             if what in FAILURES:
                 self.failures[kind, what] += 1
+            self._of(kind).counts["failed" if what in FAILURES else what] += 1
 
     def wait_began(self, key: object, spec: ResourceSpec, owner: str) -> None:
         """Somebody began to wait for capacity."""
@@ -99,7 +99,7 @@ class Gauges:
                         "allocated_max": own.peak,
                         "leases": own.counts["wait"],
                         "reused": own.counts["reused"],
-                        "failures": sum(own.counts[what] for what in FAILURES),
+                        "failures": own.counts["failed"],
                     }
                     for what in ("wait", "start"):
                         if own.counts[what]:

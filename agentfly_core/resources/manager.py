@@ -19,7 +19,7 @@ from typing import Any
 from agentfly_core.resources.housekeeper import Housekeeper
 from agentfly_core.resources.instances import Instances
 from agentfly_core.resources.lease import HeldLease, label
-from agentfly_core.resources.sweeping import sweep_crashed
+from agentfly_core.resources.sweeping import sweep_crashed, sweep_run
 from agentfly_core.resources.waiting import finish
 from agentfly_core.types import Coordinator, LeaseLost, ResourceError, ResourceProvider, ResourceSpec, Ticket
 
@@ -144,9 +144,7 @@ class ResourceManager:
     async def sweep(self, run_id: str | None = None) -> int:
         """End what a crashed run left behind, of every kind, or what all did; how many there were."""
         providers = self._instances.providers
-        if run_id is None:
-            return await sweep_crashed(providers)
-        return sum([await provider.sweep(run_id) for provider in providers.values()])
+        return await sweep_crashed(providers) if run_id is None else await sweep_run(providers, run_id)
 
     async def _close(self) -> None:
         await asyncio.to_thread(self._housekeeper.close)

@@ -32,6 +32,17 @@ async def sweep_crashed(providers: Mapping[str, ResourceProvider], *, kinds: fro
     return count
 
 
+async def sweep_run(providers: Mapping[str, ResourceProvider], run_id: str) -> int:
+    """End what one run left, of every kind that can be asked; how many there were."""
+    count = 0
+    for kind, provider in sorted(providers.items()):
+        try:
+            count += await provider.sweep(run_id)
+        except Exception as error:
+            log.warning("kind %s cannot be swept: %s", kind, error)
+    return count
+
+
 async def unknown_runs(providers: Mapping[str, ResourceProvider]) -> dict[str, list[str]]:
     """run -> kinds of which something exists here although no run of this user and machine is known by that id.
 
@@ -41,6 +52,11 @@ async def unknown_runs(providers: Mapping[str, ResourceProvider]) -> dict[str, l
         known = living_runs() | crashed.keys()
     found: dict[str, list[str]] = {}
     for kind, provider in sorted(providers.items()):
-        for run in sorted(await provider.runs() - known):
+        try:
+            there = await provider.runs()
+        except Exception as error:
+            log.info("kind %s cannot be asked what is left: %s", kind, error)
+            continue
+        for run in sorted(there - known):
             found.setdefault(run, []).append(kind)
     return found
