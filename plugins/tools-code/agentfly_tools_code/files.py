@@ -14,6 +14,7 @@ from pydantic import Field
 from agentfly_core.tools import configurable
 from agentfly_core.types import Sandbox, SandboxProcess, ToolContext, ToolResult
 from agentfly_tools_code.frames import BadReply, end_quietly, receive, send
+from agentfly_tools_code.notes import describe_loss
 from agentfly_tools_code.sandboxes import GONE, chain_sandbox
 from agentfly_tools_code.sources import command
 from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
@@ -91,7 +92,7 @@ class FileTool(SandboxTool):
                 return ToolResult(f"Error: {error}", error=True)
             except GONE as error:
                 await chain.replace()
-                return ToolResult(f"Error: the sandbox is gone with all its files ({error})", error=True)
+                return ToolResult(describe_loss(error), error=True)
 
 
 class _Worker:

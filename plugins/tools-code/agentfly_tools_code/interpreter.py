@@ -9,7 +9,7 @@ from typing import Any
 from agentfly_core.tools import configurable
 from agentfly_core.types import ImagePart, Sandbox, TextPart, ToolContext, ToolResult
 from agentfly_tools_code.fences import unfence
-from agentfly_tools_code.notes import describe_end
+from agentfly_tools_code.notes import describe_end, describe_loss
 from agentfly_tools_code.sandboxes import GONE, chain_sandbox
 from agentfly_tools_code.session import Answer, Session
 from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
@@ -73,7 +73,7 @@ class CodeInterpreter(SandboxTool):
                 figures = await self._figures(sandbox, answer)
             except GONE as error:
                 await chain.replace()
-                return ToolResult(f"[the sandbox is gone ({error}). {_FRESH} Its files are lost as well]", error=True)
+                return ToolResult(describe_loss(error), error=True)
         return _result(answer, figures, seconds, stateless=self.stateless)
 
     async def _figures(self, sandbox: Sandbox, answer: Answer) -> list[tuple[str, bytes]]:

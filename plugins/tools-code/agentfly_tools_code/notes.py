@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from agentfly_core.types import LeaseLost
 from agentfly_tools_code.session import Answer
 
 
@@ -19,6 +20,13 @@ def describe_end(answer: Answer, seconds: float, *, what: str, lost: str, statel
     if answer.status == "lost":
         return f"[the session was lost: {answer.detail}.{state}]"
     return ""
+
+
+def describe_loss(error: Exception) -> str:
+    """What the model is told where there is no sandbox, or no longer."""
+    if isinstance(error, LeaseLost):
+        return f"[the sandbox is gone with all that was in it: {error}. The next call begins in a new one]"
+    return f"[there is no sandbox to run this in: {error}]"
 
 
 def _death(code: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentfly_core.tools import configurable
 from agentfly_core.types import ToolContext, ToolResult
-from agentfly_tools_code.notes import describe_end
+from agentfly_tools_code.notes import describe_end, describe_loss
 from agentfly_tools_code.sandboxes import GONE, chain_sandbox
 from agentfly_tools_code.session import Session
 from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
@@ -61,7 +61,7 @@ class Shell(SandboxTool):
                 answer = await session.run(sandbox, command, timeout=seconds, limit=self.max_output)
             except GONE as error:
                 await chain.replace()
-                return ToolResult(f"[the sandbox is gone ({error}). {_FRESH} Its files are lost as well]", error=True)
+                return ToolResult(describe_loss(error), error=True)
         printed = _NOISE.sub("", answer.text).rstrip("\n")
         failed = answer.status != "exit" or answer.detail != "0"
         before = "[the shell ended since the last call: working directory and variables are lost]" * answer.lost_before
