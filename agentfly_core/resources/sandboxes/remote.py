@@ -26,6 +26,8 @@ class RemoteProcess:
         self._output = bytearray()
         self._errors = bytearray()
         self._room = frames.WINDOW
+        self._read = 0
+        """Bytes taken of which the supervisor has not been told."""
         self._broken = False
         self._exit_code: int | None = None
         self._ended = False
@@ -133,8 +135,12 @@ class RemoteProcess:
         self._wake()
 
     def _taken(self, count: int) -> None:
-        if count:
-            self._send(frames.TAKEN, count.to_bytes(4, "big"))
+        with self._lock:
+            self._read += count
+            credit = self._read if self._read >= frames.CREDIT else 0
+            self._read -= credit
+        if credit:
+            self._send(frames.TAKEN, credit.to_bytes(4, "big"))
 
     def _wake(self) -> None:
         with self._lock:

@@ -35,6 +35,7 @@ class Channel:
         self._selector = selector
         self._send = send
         self._pending = bytearray()
+        self._accepted = 0
         self._closing = False
         self._room = frames.WINDOW
         self._finished: Callable[[], Any] | None = None
@@ -82,7 +83,10 @@ class Channel:
             while self._pending:
                 written = os.write(self._input, self._pending[: frames.CHUNK])
                 del self._pending[:written]
-                self._send(frames.ACCEPTED, self.number, written.to_bytes(4, "big"))
+                self._accepted += written
+                if self._accepted >= frames.CREDIT:
+                    self._send(frames.ACCEPTED, self.number, self._accepted.to_bytes(4, "big"))
+                    self._accepted = 0
         except BlockingIOError:
             if self._input not in self._selector.get_map():
                 self._selector.register(self._input, selectors.EVENT_WRITE, self._flush)

@@ -11,6 +11,9 @@ LIMIT = 1 << 20
 WINDOW = 256 * 1024
 """Bytes in each direction of a channel that may be under way before their reader has taken them."""
 CHUNK = 32 * 1024
+CREDIT = WINDOW // 4
+"""Bytes taken after which their sender is told: seldom enough to cost nothing, often enough that it never waits for
+nothing."""
 
 # From the host.
 START, INPUT, CLOSE, KILL, TAKEN, CLEAR = range(1, 7)
