@@ -5,6 +5,7 @@ imported before a check needs it.
 """
 
 from agentfly_core.backends.scripted import ScriptedBackend, ScriptedTurn
+from agentfly_core.testing.agents import check_agent
 from agentfly_core.testing.algorithms import check_algorithm
 from agentfly_core.testing.backends import check_backend
 from agentfly_core.testing.characters import CharacterTemplate, CharacterTokenizer
@@ -25,6 +26,7 @@ __all__ = [
     "ScriptedTurn",
     "Violation",
     "call",
+    "check_agent",
     "check_algorithm",
     "check_backend",
     "check_coordinator",

@@ -11,7 +11,7 @@ import pytest
 from agentfly_tools_web.search_r1 import CORRECTION, INSTRUCTIONS, SearchR1Agent
 
 from agentfly_core.rollout import Engine
-from agentfly_core.testing import ScriptedBackend, ScriptedTurn
+from agentfly_core.testing import ScriptedBackend, ScriptedTurn, check_agent
 from agentfly_core.tools import tool
 from agentfly_core.types import (
     AssistantTurn,
@@ -124,6 +124,10 @@ def test_the_tool_is_the_one_that_takes_a_query():
         SearchR1Agent().start(TASK, None, {"fetch_page": fetch_page})
     with pytest.raises(UnknownName, match=r"agent\.options\.tool.*'web_serch'; did you mean 'web_search'"):
         SearchR1Agent(tool="web_serch").check_tools(both)
+
+
+def test_the_contract_of_agents():
+    check_agent(SearchR1Agent(), tools=list(TOOLS.values()), turns=["<search>q</search>", "<answer>a</answer>"])
 
 
 def test_a_query_that_the_tool_refuses_is_an_error_for_the_model():
