@@ -22,7 +22,13 @@ def command() -> None:
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="[default: CORPUS with .index]")
 @click.option("--kind", type=click.Choice(["bm25", "dense"]), default="bm25", show_default=True)
 @click.option("--model", metavar="MODEL", help="Of dense: a sentence-transformers model, a folder or a hub id.")
-@click.option("--title-weight", type=click.FloatRange(min=0), default=0.3, show_default=True, help="Of bm25.")
+@click.option(
+    "--title-weight",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Of bm25: added weight of titles.",
+)
 @click.option("--id-column", default="id", show_default=True)
 @click.option("--title-column", default="title", show_default=True)
 @click.option("--text-column", default="text", show_default=True)

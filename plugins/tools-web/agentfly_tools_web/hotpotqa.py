@@ -67,7 +67,7 @@ def prepare(file: Path, output: Path, *, eval_file: Path | None = None) -> tuple
     _write(output / "eval.jsonl", (q.row() for q in held))
     corpus = list(corpus_rows([*train, *held]))
     _write(output / "corpus.jsonl", corpus)
-    build_index(output / "corpus.jsonl", output / "index")
+    build_index(output / "corpus.jsonl", output / "index", title_weight=0.5)
     if not (output / "recipe.yaml").exists():  # it may have been changed since
         recipe = resources.files("agentfly_tools_web").joinpath("hotpotqa.yaml").read_text(encoding="utf-8")
         (output / "recipe.yaml").write_text(recipe, encoding="utf-8")

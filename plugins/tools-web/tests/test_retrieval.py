@@ -6,9 +6,12 @@ import gzip
 import json
 import lzma
 import math
+import os
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from agentfly_tools_web.command import command
@@ -17,6 +20,7 @@ from click.testing import CliRunner
 
 from agentfly_core.types import UsageError
 
+ROOT = Path(__file__).parents[3]
 WORDS = ["river", "otter", "fish", "water", "stone", "bridge", "night", "lamp", "paper", "winter"]
 """Words that stemming leaves alone and that are no stop words."""
 
@@ -62,7 +66,7 @@ def bm25(rows, query, k1=1.2, b=0.75):
 
 def test_scores_are_those_of_the_formula(tmp_path):
     rows = [row for row in made_up(300) if len(row["text"].split()) < 40]
-    index = build_index(write(tmp_path / "c.jsonl", rows), tmp_path / "index", title_weight=0)
+    index = build_index(write(tmp_path / "c.jsonl", rows), tmp_path / "index")
     for query in ("otter", "river lamp", "winter night bridge", "paper paper"):
         want = bm25(rows, " ".join(dict.fromkeys(query.split())))
         found = index.search(query, 300)
@@ -103,7 +107,7 @@ def test_a_query_has_no_syntax(tmp_path_factory, query):
 
 def test_a_match_in_the_title_counts_more(tmp_path):
     rows = [{"title": "Fish", "text": "the otter eats it"}, {"title": "Otter", "text": "it eats fish"}]
-    index = build_index(write(tmp_path / "c.jsonl", rows), tmp_path / "index")
+    index = build_index(write(tmp_path / "c.jsonl", rows), tmp_path / "index", title_weight=0.5)
     assert [p.title for p in index.search("otter")] == ["Otter", "Fish"]
     assert [p.title for p in index.search("fish")] == ["Fish", "Otter"]
 
@@ -267,3 +271,40 @@ def test_the_command(tmp_path, monkeypatch):
     built = json.loads(run(command, ["build", "c.jsonl", "--text-column", "body", "--output", "x", "--json"]).output)
     assert (built["folder"], built["kind"], built["passages"]) == (str(tmp_path / "x"), "bm25", 2)
     assert isinstance(run(command, ["search", "nowhere", "otter"]).exception, UsageError)
+
+
+# --- real corpora ----------------------------------------------------------------------------------------------------
+
+
+def test_questions_find_the_passages_that_answer_them(tmp_path):
+    """HotpotQA: two of the ten passages of each question answer it; all 600 passages are searched."""
+    data = Path(os.environ.get("AGENTFLY_TEST_DATA", ROOT.parent / "shared" / "data")) / "hotpotqa/distractor_60.json"
+    if not data.exists():
+        pytest.skip(f"there is no {data} (AGENTFLY_TEST_DATA)")
+    questions = json.loads(data.read_text())
+    passages = {
+        title: " ".join(lines)
+        for q in questions
+        for title, lines in zip(q["context"]["title"], q["context"]["sentences"], strict=True)
+    }
+    corpus = write(tmp_path / "c.jsonl", [{"title": title, "text": text} for title, text in passages.items()])
+    index = build_index(corpus, tmp_path / "index", title_weight=0.5)
+    found = {q["question"]: {p.title for p in index.search(q["question"], 5)} for q in questions}
+    wanted = {q["question"]: set(q["supporting_facts"]["title"]) for q in questions}
+    assert sum(bool(found[q] & wanted[q]) for q in found) >= 0.95 * len(questions)
+    assert sum(len(found[q] & wanted[q]) / len(wanted[q]) for q in found) >= 0.75 * len(questions)
+
+
+@pytest.mark.slow
+def test_known_items_among_271_013_dictionary_entries(tmp_path):
+    bench = runpy.run_path(str(ROOT / "benchmarks" / "retrieval.py"))
+    root = Path(os.environ.get("AGENTFLY_DICTIONARIES", "/"))
+    if absent := bench["missing"](root):
+        pytest.skip(f"needs the dictionaries: apt-get install {' '.join(absent)}")
+    corpus = write(tmp_path / "c.jsonl", bench["entries"](root))
+    index = build_index(corpus, tmp_path / "index")
+    assert len(index) == 271_013
+    titles = {question: {p.title.lower() for p in index.search(question, 5)} for question in bench["KNOWN_ITEMS"]}
+    assert [question for question, meant in bench["KNOWN_ITEMS"].items() if not meant & titles[question]] == []
+    hits = sum(row in {p.row for p in index.search(query, 5)} for query, row in bench["sampled_queries"](corpus, 1000))
+    assert hits >= 900

@@ -25,7 +25,7 @@ def build_index(
     *,
     kind: Kind = "bm25",
     columns: Columns | None = None,
-    title_weight: float = 0.3,
+    title_weight: float = 0.0,
     model: str = DEFAULT_MODEL,
     progress: Callable[[int], None] | None = None,
 ) -> Index:
