@@ -31,7 +31,8 @@ class ResourceSpec:
         options: arguments of the factory or provider, as sorted (name, value) pairs of hashable values;
             see ``make``.
         image, command, environment, mounts, network: of a container or sandbox. Network is off by default.
-        cpu: cores. memory: MiB. pids: processes. disk: MiB. None leaves it unlimited.
+            A mount is (path on the host, path inside, whether it may be written to).
+        cpu: cores. memory: MiB. pids: processes. disk: MiB. None leaves it to the provider.
         min_isolation: a provider that cannot give at least this refuses.
         setup: shell command run once after start.
     """

@@ -177,9 +177,9 @@ class Engine:
 
     def _client(self) -> Any:
         if not hasattr(self._local, "client"):
-            import docker
+            from docker.api import APIClient
 
-            self._local.client = docker.APIClient(base_url=self.url, version="auto", timeout=REQUEST_SECONDS)
+            self._local.client = APIClient(base_url=self.url, version="auto", timeout=REQUEST_SECONDS)
         return self._local.client
 
     def _build(self, image: str, folder: str) -> None:

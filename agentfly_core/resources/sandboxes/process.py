@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
+import sys
 import threading
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentfly_core.resources.handle import refuse_unsupported
@@ -27,12 +29,14 @@ class Choice:
     """What a trial found to work.
 
     Attributes:
-        python: for commands. mountable: see ``Plan``. report: without the network.
+        python: for commands. private: whether each sandbox has a user id of its own. mountable: see ``Plan``.
+        report: without the network.
         failures: (tier, reason) of the stronger ones that do not work.
     """
 
     tier: Tier
     python: str
+    private: bool
     mountable: bool
     report: IsolationReport
     failures: tuple[tuple[str, str], ...]
@@ -130,6 +134,8 @@ class ProcessProvider:
             return self._choice
 
     async def _choose(self) -> Choice:
+        if sys.platform != "linux":
+            raise ResourceError(f"sandboxed processes need Linux, this is {sys.platform}: use the kind 'docker'")
         failures: list[tuple[str, str]] = []
         for tier in TIERS:
             if self._tier not in (None, tier.name):
@@ -144,20 +150,22 @@ class ProcessProvider:
     async def _try(self, tier: Tier, failures: list[tuple[str, str]]) -> Choice | str:
         """A trial with one interpreter after another; the choice, or why none works."""
         reasons: list[str] = []
-        for python in interpreters.candidates():
-            for mountable in (True, False) if tier.foldered and os.getuid() == 0 else (False,):
-                choice = Choice(tier, python, mountable, _NOTHING, tuple(failures))
-                sandbox: LocalSandbox | None = None
-                try:
-                    sandbox = await self._start(choice, ResourceSpec("process"), "trial")
-                    await probe(sandbox)
-                    return Choice(tier, python, mountable, sandbox.report, tuple(failures))
-                except (ResourceError, OSError) as error:
-                    if str(error) not in reasons:
-                        reasons.append(str(error))
-                finally:
-                    if sandbox is not None:
-                        await self._stop(sandbox)
+        root = os.getuid() == 0
+        privately = (True,) if root and tier.needs_uid else (True, False) if root else (False,)
+        mounting = (True, False) if root and tier.foldered else (False,)
+        for private, python, mountable in itertools.product(privately, interpreters.candidates(), mounting):
+            choice = Choice(tier, python, private, mountable and private, _NOTHING, tuple(failures))
+            sandbox: LocalSandbox | None = None
+            try:
+                sandbox = await self._start(choice, ResourceSpec("process"), "trial")
+                await probe(sandbox)
+                return replace(choice, report=sandbox.report)
+            except (ResourceError, OSError) as error:
+                if str(error) not in reasons:
+                    reasons.append(str(error))
+            finally:
+                if sandbox is not None:
+                    await self._stop(sandbox)
         return "; ".join(reasons)
 
     async def _start(self, choice: Choice, spec: ResourceSpec, run_id: str) -> LocalSandbox:
@@ -177,7 +185,7 @@ class ProcessProvider:
 
     def _make(self, choice: Choice, spec: ResourceSpec, name: str) -> LocalSandbox:
         limits = self._limits.of(spec)
-        uid = PrivateUid() if os.getuid() == 0 else None
+        uid = PrivateUid() if choice.private else None
         group = cgroups.ControlGroup(name, limits) if cgroups.available() else None
         number = uid.number if uid is not None else None
         folder = state.make_folder(name, number)
