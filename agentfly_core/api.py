@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from agentfly_core.events import Event, FinishedEvent, Notifier, ToolEvent, TurnEvent
 from agentfly_core.plugins import Plugins
-from agentfly_core.recipes.assemble import build_reward
+from agentfly_core.recipes.assemble import build_reward, build_tool
 from agentfly_core.recipes.calling import build
 from agentfly_core.recipes.data import conversation_tasks
 from agentfly_core.recipes.locate import find_model
@@ -241,7 +241,7 @@ class HFAgent:
 
     def _tool(self, tool: Any) -> Tool:
         if isinstance(tool, str):
-            tool = self.plugins.registry("tools").get(tool)
+            tool = build_tool(tool, {}, self.plugins, Path.cwd())
         if isinstance(tool, type) or not isinstance(tool, Tool):
             raise UsageError(f"tools: {tool!r:.80} is no tool; decorate the function with @tool")
         return tool

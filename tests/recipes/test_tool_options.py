@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from agentfly_core.cli import cli
 from agentfly_core.plugins import Plugins
+from agentfly_core.recipes.assemble import build_tool
 from agentfly_core.recipes.load import load_recipe
 from agentfly_core.types import UsageError
 
@@ -106,3 +107,11 @@ def test_options_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     options = ["--plugin", "shelves.py", "--option", "table=words.txt", "--option", "limit=7"]
     done = CliRunner().invoke(cli, ["tools", "call", "shelf", '{"word": "a"}', *options])
     assert done.output == f"{tmp_path / 'words.txt'} 7 a\n"
+
+
+def test_a_tool_is_built_by_name(plugins: Plugins, tmp_path: Path) -> None:
+    (tmp_path / "shelves.py").write_text("from __future__ import annotations\n" + SHELF)
+    plugins.load_path(tmp_path / "shelves.py")
+    with pytest.raises(UsageError, match="tool 'shelf' needs the option 'table'"):
+        build_tool("shelf", {}, plugins, tmp_path)
+    assert build_tool("shelf", {"table": "t"}, plugins, tmp_path)("a") == f"{tmp_path / 't'} 3 a"  # type: ignore[operator]
