@@ -19,7 +19,7 @@ from agentfly_core.types import AgentFlyError, UsageError
 
 CHUNK = 1 << 20
 RETRIES = 8
-"""Broken connections in a row, without a byte between them, after which to give up."""
+"""Broken connections in a row that got no further than those before, after which to give up."""
 Progress = Callable[[int, "int | None"], None]
 """Told of the bytes that are there and of the whole, None where the server does not say."""
 
@@ -52,9 +52,8 @@ def fetch(
     """
     part, notes = target.with_name(target.name + ".part"), target.with_name(target.name + ".part.json")
     target.parent.mkdir(parents=True, exist_ok=True)
-    failures = 0
+    failures, most = 0, _size(part)
     while True:
-        before = _size(part)
         try:
             if _receive(url, part, notes, progress, timeout):
                 break
@@ -66,7 +65,8 @@ def fetch(
             reason = f"the server answers {error.code} {error.reason}"
         except (OSError, http.client.HTTPException) as error:
             reason = f"{type(error).__name__}: {error}"
-        failures = 0 if _size(part) > before else failures + 1
+        failures = 0 if _size(part) > most else failures + 1
+        most = max(most, _size(part))
         if failures >= RETRIES:
             raise DownloadFailed(f"{url}: {reason}; {_size(part)} bytes are kept in {part}: run the command again")
         time.sleep(pause * 2 ** max(0, failures - 1))
@@ -109,10 +109,13 @@ def _receive(url: str, part: Path, notes: Path, progress: Progress, timeout: flo
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have and have == known.get("total"):
-            error.close()
+        if error.code != 416 or not have:
+            raise
+        error.close()
+        if have == known.get("total"):
             return True  # it was whole already
-        raise
+        part.unlink()  # there is no such part: begin anew
+        return False
     except ValueError as error:
         raise UsageError(f"{url!r} is no address to download from: {error}") from error
     with response:
@@ -122,7 +125,7 @@ def _receive(url: str, part: Path, notes: Path, progress: Progress, timeout: flo
         total = have + int(length) if length and length.isdecimal() else None
         notes.write_text(json.dumps({"validator": _validator(response.headers), "total": total}), encoding="utf-8")
         with open(part, "ab" if resumed else "wb") as file:
-            while chunk := response.read(CHUNK):
+            while chunk := response.read1(CHUNK):
                 file.write(chunk)
                 have += len(chunk)
                 progress(have, total)

@@ -127,6 +127,19 @@ def test_a_download_that_was_whole_but_not_finished_ends_at_once(server, tmp_pat
     assert server.seen == [f"bytes={len(BODY)}-"]
 
 
+def test_a_part_longer_than_the_file_is_thrown_away(server, tmp_path):
+    (tmp_path / "f.part").write_bytes(BODY + b"more")
+    (tmp_path / "f.part.json").write_text(json.dumps({"validator": '"one"', "total": None}))
+    assert fetch(server.url, tmp_path / "f", pause=0.001) == DIGEST
+
+
+def test_a_server_that_never_gets_further_is_given_up(server, tmp_path):
+    server.ranges, server.drops = False, [3000, *[2000, 3000] * RETRIES]
+    with pytest.raises(DownloadFailed, match="closed early"):
+        fetch(server.url, tmp_path / "f", pause=0.0001)
+    assert len(server.seen) == RETRIES + 1
+
+
 def test_what_is_left_of_another_file_is_not_trusted(server, tmp_path):
     (tmp_path / "f.part").write_bytes(b"x" * 500)
     (tmp_path / "f.part.json").write_text("{")

@@ -12,6 +12,8 @@ from agentfly_envs_alfworld.actions import LONGEST, action_tools, as_call, in_th
 from agentfly_envs_alfworld.environment import ALFWorld
 from agentfly_envs_alfworld.generation import generated_game
 from agentfly_envs_alfworld.tasks import generated_tasks
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentfly_core.plugins import Plugins
 from agentfly_core.testing import check_environment, check_plugin
@@ -143,6 +145,13 @@ POSSIBLE = {
 )
 def test_other_wordings_mean_the_games_own(said, meant):
     assert in_the_games_words(said, POSSIBLE) == meant
+
+
+@given(st.text(max_size=LONGEST * 2))
+def test_whatever_is_said_means_a_possible_command_or_itself(said):
+    meant = in_the_games_words(said, POSSIBLE)
+    assert meant in POSSIBLE or meant == " ".join(said[: LONGEST + 1].split()).rstrip(".!").lower()
+    assert in_the_games_words(meant, POSSIBLE) == meant or meant not in POSSIBLE
 
 
 def test_both_wordings_of_putting_win():
