@@ -27,7 +27,6 @@ NAMES = {
     "timing/ppo_train": "update/seconds",
     "timing/broadcast": "broadcast/seconds",
     "timing/step_total": "step/seconds",
-    "dynamic_filtering_pass_rate": "group/kept_percent",
 }
 """OpenRLHF's names -> ours. Its others are left out: they count padding as chains, or repeat ours."""
 
