@@ -80,9 +80,11 @@ class Books:
             if limit is not None and amount > limit:
                 raise ResourceError(f"{amount} of {kind} asked for, but the whole capacity of {what} is {limit}")
 
-    def enqueue(self, request: Request) -> None:
-        """Put it behind all that came before."""
-        self._queues.setdefault(request.kind, OrderedDict())[request.number] = request
+    def enqueue(self, request: Request) -> bool:
+        """Put it behind all that came before; whether it is the first of its kind, and may be granted at once."""
+        queue = self._queues.setdefault(request.kind, OrderedDict())
+        queue[request.number] = request
+        return len(queue) == 1
 
     def dequeue(self, request: Request) -> None:
         """Take it out, if it still waits."""
@@ -90,12 +92,12 @@ class Books:
         if queue is not None and queue.pop(request.number, None) is not None and not queue:
             del self._queues[request.kind]
 
-    def next(self) -> Request | None:
-        """The earliest request whose turn it is, or None."""
+    def next(self) -> tuple[Request, Units] | None:
+        """The earliest request whose turn it is, with its ``claims``; or None."""
         for request in self._heads():
             claims = self.claims(request)
             if not isinstance(claims, Short):
-                return request
+                return request, claims
             if claims.kind == TOTAL:
                 return None  # short of the total: whoever came later waits behind it
             # Short of its own kind only: later requests of other kinds take nothing from it.
@@ -103,8 +105,10 @@ class Books:
 
     def claims(self, request: Request) -> Units | Short:
         """The idle shares of its holder that granting it now would use up, or what is missing."""
-        own = self.idle.get(request.holder, {})
-        kind, claimed = request.kind, {}
+        own = self.idle.get(request.holder)
+        kind, claimed = request.kind, dict[str, int]()
+        if not own:
+            return self._missing(request) or claimed
         if request.reuse and (mine := min(request.amount, own.get(kind, 0))):
             claimed[kind] = mine
         for pool, limit, kinds in ((kind, self.capacity.get(kind), [kind]), (TOTAL, self.total, [kind, *sorted(own)])):
@@ -120,10 +124,15 @@ class Books:
                 return Short(pool, missing)
         return claimed
 
-    def grant(self, request: Request, ticket_id: str, fence: int, now: float) -> Ticket:
-        """Give a request that ``next`` named, or that waits for nothing, its ticket."""
-        claims = self.claims(request)
-        assert not isinstance(claims, Short)
+    def _missing(self, request: Request) -> Short | None:
+        """What is missing for a request whose holder has nothing idle."""
+        for pool, limit in ((request.kind, self.capacity.get(request.kind)), (TOTAL, self.total)):
+            if limit is not None and (missing := self._shared[pool] + request.amount - limit) > 0:
+                return Short(pool, missing)
+        return None
+
+    def grant(self, request: Request, claims: Units, ticket_id: str, fence: int, now: float) -> Ticket:
+        """Give a request that ``next`` named with its claims, or that waits for nothing, its ticket."""
         self.dequeue(request)
         for kind, units in claims.items():
             self._change_idle(request.holder, kind, -units)
@@ -136,7 +145,7 @@ class Books:
             now + request.ttl,
             request.holder,
             now,
-            tuple(sorted(claims.items())),
+            tuple(sorted(claims.items())) if claims else (),
         )
         self._add(ticket)
         return ticket
@@ -184,7 +193,6 @@ class Books:
         shares = dict(self.idle.get(holder, {}))
         for kind, units in shares.items():
             self._change_idle(holder, kind, -units)
-        self.idle.pop(holder, None)
         return bool(shares)
 
     def recalled(self) -> dict[str, Units]:
@@ -214,6 +222,8 @@ class Books:
 
     def _heads(self) -> list[Request]:
         """The first of each kind's queue, the earliest first."""
+        if len(self._queues) < 2:
+            return [next(iter(queue.values())) for queue in self._queues.values()]
         return sorted((next(iter(q.values())) for q in self._queues.values()), key=lambda r: r.number)
 
     def _recall(self, recalled: dict[str, Units], request: Request, short: Short) -> None:
@@ -239,6 +249,8 @@ class Books:
         shares[kind] = shares.get(kind, 0) + units
         if not shares[kind]:
             del shares[kind]
+        if not shares:
+            del self.idle[holder]
         self._share(kind, units)
 
     def _share(self, kind: str, units: int) -> None:

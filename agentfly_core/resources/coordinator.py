@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 import threading
 import time
 import uuid
@@ -51,6 +52,8 @@ class InProcessCoordinator:
         self._numbers = itertools.count(1)
         self._prefix = uuid.uuid4().hex
         self._deadlines: list[tuple[float, str]] = []
+        self._soonest = math.inf
+        """Nothing expires before."""
         self._holders: dict[str, float] = {}
         """When each that registered is given up."""
         self._lapsed: set[str] = set()
@@ -69,8 +72,8 @@ class InProcessCoordinator:
         self._books.check(kind, amount, ttl)
         waiter = _Waiter(next(self._numbers), kind, owner, amount, ttl, holder, reuse)
         with self._lock:
-            self._books.enqueue(waiter)
-            self._advance()
+            if self._books.enqueue(waiter):
+                self._advance()
             if waiter.ticket is not None:
                 return waiter.ticket
             future = waiter.future = asyncio.get_running_loop().create_future()
@@ -97,7 +100,7 @@ class InProcessCoordinator:
             if idle:
                 ticket = self._books.retire(request, self._id(request), request.number, self._clock())
             else:
-                ticket = self._take(request) if self._books.free(request) else None
+                ticket = self._take(request, {}) if self._books.free(request) else None
             if ticket is not None:
                 self._remember(ticket)
             return ticket
@@ -136,7 +139,8 @@ class InProcessCoordinator:
         """Say that the holder lives, and wait for its idle shares to be wanted; see ``types.Coordinator``."""
         with self._lock:
             self._advance()
-            self._holders[holder] = self._clock() + ttl
+            self._holders[holder] = until = self._clock() + ttl
+            self._soonest = min(self._soonest, until)
             if holder in self._lapsed:
                 self._lapsed.discard(holder)
                 raise LeaseLost(f"{holder} was not heard of for so long that it lost its idle shares")
@@ -182,9 +186,10 @@ class InProcessCoordinator:
     def _advance(self) -> None:
         """Drop what has expired, then grant all that can be granted. The lock is held."""
         self._expire()
-        while (waiter := self._books.next()) is not None:
+        while (turn := self._books.next()) is not None:
+            waiter, claims = turn
             assert isinstance(waiter, _Waiter)
-            waiter.ticket = self._take(waiter)
+            waiter.ticket = self._take(waiter, claims)
             if waiter.future is not None and not _wake(waiter.future):
                 self._books.undo(waiter.ticket)  # its loop is gone
         if self._books.waiting:
@@ -193,8 +198,8 @@ class InProcessCoordinator:
                     _wake(self._attending.pop(holder))
             self._set_alarm()
 
-    def _take(self, request: Request) -> Ticket:
-        ticket = self._books.grant(request, self._id(request), request.number, self._clock())
+    def _take(self, request: Request, claims: dict[str, int]) -> Ticket:
+        ticket = self._books.grant(request, claims, self._id(request), request.number, self._clock())
         self._remember(ticket)
         return ticket
 
@@ -203,15 +208,19 @@ class InProcessCoordinator:
 
     def _expire(self) -> None:
         now = self._clock()
+        if now < self._soonest:
+            return
         while (deadline := self._next_deadline()) is not None and deadline <= now:
             self._books.drop(self._deadlines[0][1])
         for holder in [h for h, until in self._holders.items() if until <= now]:
             del self._holders[holder]
             if self._books.forget(holder):
                 self._lapsed.add(holder)
+        self._soonest = min((d for d in (deadline, *self._holders.values()) if d is not None), default=math.inf)
 
     def _remember(self, ticket: Ticket) -> None:
         heapq.heappush(self._deadlines, (ticket.expires_at, ticket.id))
+        self._soonest = min(self._soonest, ticket.expires_at)
         if len(self._deadlines) > 1000 + 8 * len(self._books.tickets):
             self._deadlines = [(t.expires_at, t.id) for t in self._books.tickets.values()]
             heapq.heapify(self._deadlines)
@@ -228,14 +237,13 @@ class InProcessCoordinator:
 
     def _set_alarm(self) -> None:
         """Look again when the next ticket or holder expires, whoever else may hang: someone waits for it."""
-        deadlines = [d for d in (self._next_deadline(), *self._holders.values()) if d is not None]
-        if not deadlines or (self._alarm is not None and self._alarm[0] <= min(deadlines)):
+        if self._soonest == math.inf or (self._alarm is not None and self._alarm[0] <= self._soonest):
             return
         if self._alarm is not None:
             self._alarm[1].cancel()
-        timer = threading.Timer(max(0.001, min(deadlines) - self._clock()), self._ring)
+        timer = threading.Timer(max(0.001, self._soonest - self._clock()), self._ring)
         timer.daemon = True
-        self._alarm = (min(deadlines), timer)
+        self._alarm = (self._soonest, timer)
         timer.start()
 
     def _ring(self) -> None:

@@ -11,11 +11,14 @@ T = TypeVar("T")
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
     """Run ``work`` to its end even if the caller is cancelled meanwhile; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
+        done = loop.create_future()  # cheaper than asyncio.wait, and cancelling it leaves the task alone
+        task.add_done_callback(lambda _, done=done: done.done() or done.set_result(None))  # type: ignore[misc]
         try:
-            await asyncio.wait({task})
+            await done
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:

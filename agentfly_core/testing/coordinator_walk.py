@@ -43,8 +43,9 @@ class _Walk:
             await self.coordinator.attend(holder, ttl=TTL)
         for number in range(steps):
             self.done.append(await self.step(number))
-            while (request := self.books.next()) is not None:
-                self.books.grant(request, request.owner, request.number, 0.0)
+            while (turn := self.books.next()) is not None:
+                request, claims = turn
+                self.books.grant(request, claims, request.owner, request.number, 0.0)
                 del self.requests[request.owner]
             if not await self.agrees():
                 break
@@ -84,7 +85,7 @@ class _Walk:
             if idle:
                 self.books.retire(request, owner, number, 0.0)
             elif self.books.free(request):
-                self.books.grant(request, owner, number, 0.0)
+                self.books.grant(request, {}, owner, number, 0.0)
             taken = await self.coordinator.try_acquire(kind, owner, ttl=TTL, holder=holder, idle=idle)
             if taken is not None:
                 self.retired[owner] = taken
