@@ -23,6 +23,7 @@ DEFAULTS = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_
 """What OpenRLHF sets for its workers where the environment says nothing."""
 
 LOOK_SECONDS = 1.0
+START_ATTEMPTS = 3
 
 
 def require() -> None:
@@ -51,14 +52,7 @@ def connected(job: Job, options: LaunchOptions) -> Iterator[str]:
     os.environ[ENV] = str(job.path)  # inherited by a cluster that is started here
     try:
         with _signal_handlers_kept():
-            context = ray.init(
-                address=options.ray_address,
-                namespace=f"agentfly-{job.id}",
-                include_dashboard=None if is_shared(options) else False,
-                log_to_driver=options.worker_logs,
-                configure_logging=options.worker_logs,
-                runtime_env=runtime_env(job, options),
-            )
+            context = _start(job, options)
         yield _log_folder(context)
     finally:
         ray.shutdown()
@@ -68,6 +62,27 @@ def connected(job: Job, options: LaunchOptions) -> Iterator[str]:
             os.environ[ENV] = before
         if left := end_left(job.path):
             raise ClusterError(f"processes of this run could not be ended: {', '.join(map(str, left))}")
+
+
+def _start(job: Job, options: LaunchOptions) -> Any:
+    """``ray.init``. A busy machine may need more than the 30 seconds that Ray gives its own processes to start."""
+    import ray
+
+    for attempt in range(START_ATTEMPTS):
+        try:
+            return ray.init(
+                address=options.ray_address,
+                namespace=f"agentfly-{job.id}",
+                include_dashboard=None if is_shared(options) else False,
+                log_to_driver=options.worker_logs,
+                configure_logging=options.worker_logs,
+                runtime_env=runtime_env(job, options),
+            )
+        except Exception as error:
+            ray.shutdown()
+            if "timed out during startup" not in str(error) or attempt + 1 == START_ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def is_shared(options: LaunchOptions) -> bool:
