@@ -60,10 +60,10 @@ def sample(backend, requests, wave=False):
 def test_a_turn_is_the_one_without_up_to_the_id_that_completes_a_text(folder, make_backend, wave):
     tokenizer = write_tokenizer(folder)
     backend = make_backend(folder, max_batch=7)
-    free = sample(backend, [ask(i) for i in range(40)])
+    free = sample(backend, [ask(i) for i in range(24)])
     text_of = [[tokenizer.decode(g.token_ids[:n]) for n in range(len(g.token_ids) + 1)] for g in free]
     stops = [("b2", "4c>"), ("</1",), ("a", "never sampled"), ("2", "b>"), ("never sampled",)]
-    asked = [ask(i, stop=stops[i % 5]) if i % 4 else ask(i) for i in range(40)]
+    asked = [ask(i, stop=stops[i % 5]) if i % 4 else ask(i) for i in range(24)]
     reasons = set()
     for request, got, whole, texts in zip(asked, sample(backend, asked, wave), free, text_of, strict=True):
         ends = [n for n, t in enumerate(texts) if any(stop in t for stop in request.sampling.stop)]

@@ -66,7 +66,7 @@ def found_end(tokenizer, ids, texts, before=()):
 stop_texts = st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).map("".join), min_size=1, max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     ids=st.lists(st.one_of(st.integers(0, 299), st.integers(400, 402)), max_size=40),
     text=st.lists(st.sampled_from(PIECES), max_size=20).map("".join),
@@ -85,7 +85,7 @@ def in_bytes(text):
     return [WORDS[f"<0x{byte:02X}>"] for byte in text.encode()]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     parts=st.lists(
         st.one_of(
