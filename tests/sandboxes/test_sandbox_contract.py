@@ -59,7 +59,7 @@ def test_codes_are_those_of_a_shell(bench):
 def test_out_of_time_it_is_killed_with_its_group_and_what_it_said_is_kept(bench):
     async def scenario(sandbox):
         # The child waits with the shell for a pipe that the group holds open: only killing both ends the command.
-        done = await sandbox.run(["/bin/sh", "-c", "echo begun; sleep 600 | cat"], timeout=1)
+        done = await sandbox.run(["/bin/sh", "-c", "echo begun; sleep 600 | cat"], timeout=3)
         left = await sandbox.run(["/bin/sh", "-c", "ps 2>/dev/null | grep -c '[s]leep 600'"], timeout=60)
         return done, left, await sandbox.run(["echo", "still here"], timeout=60)
 
