@@ -140,7 +140,7 @@ class ReadFile(FileTool):
         path: str,
         context: ToolContext,
         start_line: Annotated[int, Field(ge=1)] = 1,
-        end_line: int | None = None,
+        end_line: Annotated[int, Field(ge=1)] | None = None,
     ) -> ToolResult:
         """Read it.
 

@@ -37,5 +37,6 @@ def _death(code: str) -> str:
     if number == -signal.SIGKILL:
         return "was killed, most likely for using too much memory"
     if number < 0:
-        return f"was killed by {signal.Signals(-number).name}"
+        known = {int(one): one.name for one in signal.Signals}
+        return f"was killed by {known.get(-number, f'signal {-number}')}"
     return f"exited with code {number}"

@@ -179,9 +179,12 @@ async def _code(response: str, file: str | None, context: ToolContext) -> str:
 
 async def _from_workspace(file: str, context: ToolContext) -> str:
     for chain in _held(context):
+        if chain.closed:
+            raise UsageError(f"file {file!r}: another reward gave the chain's workspace back; let one of them read it")
+        sandbox = chain.held()
         with contextlib.suppress(OSError):  # not in this one
-            sandbox = await chain.get()
-            return (await sandbox.read_file(file, max_bytes=MAX_CODE + 1)).decode("utf-8", "replace")
+            if sandbox is not None:
+                return (await sandbox.read_file(file, max_bytes=MAX_CODE + 1)).decode("utf-8", "replace")
     return ""
 
 

@@ -75,6 +75,7 @@ class ChainSandbox:
 
     Attributes:
         parts: what tools keep beside it for as long as this very sandbox lives.
+        closed: whether it was given back at the end of its chain.
     """
 
     def __init__(self, spec: ResourceSpec, context: ToolContext) -> None:
@@ -89,6 +90,7 @@ class ChainSandbox:
         self._lock = asyncio.Lock()
         self._stack: contextlib.AsyncExitStack | None = None
         self._lease: Any = None
+        self.closed = False
         self.parts: dict[str, Any] = {}
 
     async def get(self) -> Sandbox:
@@ -110,6 +112,15 @@ class ChainSandbox:
                 raise
             return sandbox
 
+    def held(self) -> Sandbox | None:
+        """The sandbox, if one is leased now.
+
+        Raises:
+            LeaseLost: it is gone.
+        """
+        sandbox: Sandbox | None = None if self._lease is None else self._lease.resource
+        return sandbox
+
     def part(self, name: str, make: Callable[[], T]) -> T:
         """The part of this name, made on first use."""
         if name not in self.parts:
@@ -124,6 +135,7 @@ class ChainSandbox:
 
     async def close(self) -> None:
         """Give it back. Everything that still runs in it ends."""
+        self.closed = True
         await self.replace()
 
     async def _drop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,7 +18,8 @@ GRACE_SECONDS = 2.0
 BACKSTOP_SECONDS = 15.0
 """How much longer than that an answer may take before its supervisor is given up."""
 
-_STATUSES = {"ok", "error", "exit", "timeout", "died"}
+_DETAILS = {"ok": ".*", "error": ".*", "timeout": ".*", "exit": r"\d{1,3}( .*)?", "died": r"(-?\d{1,3})?"}
+"""Status -> what its detail looks like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,19 @@ class Session:
     async def _exchange(self, process: SandboxProcess, request: dict[str, Any]) -> Answer:
         await send(process, request)
         reply = await receive(process, 8 * request["limit"] + 65536)  # a byte takes six in JSON at worst
-        return _read_reply(reply, request["id"])
+        return read_reply(reply, request["id"])
 
     async def _give_up(self) -> None:
         process, self._process = self._process, None
         await end_quietly(process)
 
 
-def _read_reply(reply: dict[str, Any], number: int) -> Answer:
+def read_reply(reply: dict[str, Any], number: int) -> Answer:
+    """What a supervisor answered to the request of this number.
+
+    Raises:
+        BadReply: no supervisor of ours would have.
+    """
     try:
         answer = Answer(reply["status"], reply["detail"], reply["text"], reply["kept"], reply["lost"])
         same = reply["id"] == number
@@ -100,6 +107,8 @@ def _read_reply(reply: dict[str, Any], number: int) -> Answer:
         raise BadReply("its answer could not be read") from error
     kinds = (str, str, str, bool, bool)
     values = (answer.status, answer.detail, answer.text, answer.kept, answer.lost_before)
-    if not same or answer.status not in _STATUSES or any(type(v) is not k for v, k in zip(values, kinds, strict=True)):
+    if not same or any(type(v) is not k for v, k in zip(values, kinds, strict=True)):
+        raise BadReply("its answer had the wrong form")
+    if not re.fullmatch(_DETAILS.get(answer.status, "(?!)"), answer.detail):
         raise BadReply("its answer had the wrong form")
     return answer

@@ -31,7 +31,7 @@ class Scored:
         self._resources = resources
 
     def __call__(self, code: str, options: dict[str, Any] | None = None, **fields: Any) -> RewardResult:
-        reward = code_tests(**{"call_timeout": 2.0, **(options or {})})
+        reward = code_tests(**{"call_timeout": 5.0, **(options or {})})
         chain = trajectory(f"Here it is:\n```python\n{code}\n```", **{"tests": TESTS, **fields})
         return asyncio.run(reward.score(chain, ToolContext(resources=self._resources)))
 
@@ -149,7 +149,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_wrong_or_hostile_code_scores_nothing(scored: Scored, name: str) -> None:
-    assert scored(BAD[name]).score == 0.0
+    assert scored(BAD[name], {"call_timeout": 1.0}).score == 0.0
 
 
 def test_code_that_hangs_on_loading_is_tried_once(scored: Scored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,14 +192,16 @@ def test_tests_that_hang_by_themselves_are_broken_and_on_what_they_got_are_faile
         scored(ADD, {"timeout": 1.0}, tests="while True: pass\nassert add(1, 2) == 3")
     endless = "def add(a, b): return 10**18"
     assert (
-        scored(endless, {"timeout": 2.0}, tests="for _ in range(add(1, 2)): pass\nassert add(1, 2) == 3").score == 0.0
+        scored(endless, {"timeout": 5.0}, tests="for _ in range(add(1, 2)): pass\nassert add(1, 2) == 3").score == 0.0
     )
 
 
 def test_partial_credit_is_the_share_of_tests(scored: Scored) -> None:
     picky = "def add(a, b):\n    while a == 'a': pass\n    return a + b"
-    assert scored(picky, {"partial": True}, tests=[*TESTS, "assert add(2, 2) == 4"]).score == pytest.approx(2 / 3)
-    assert scored(picky, {"call_timeout": 1.0}).components == {"tests_passed": 0.5}
+    assert scored(
+        picky, {"partial": True, "call_timeout": 3.0}, tests=[*TESTS, "assert add(2, 2) == 4"]
+    ).score == pytest.approx(2 / 3)
+    assert scored(picky, {"call_timeout": 3.0}).components == {"tests_passed": 0.5}
 
 
 def test_a_reference_tells_a_broken_test_from_wrong_code(scored: Scored) -> None:
@@ -248,6 +250,22 @@ def test_code_from_the_workspace_and_the_chains_sandbox_is_free_before_two_more_
         assert (played.reward, played.scored, played.unscored_reason) == (1.0, True, None)
     finally:
         asyncio.run(small.close())
+
+
+def test_two_rewards_cannot_both_read_the_workspace(resources: ResourceManager) -> None:
+    class Both:
+        name = "both"
+        fields = frozenset({"tests"})
+
+        async def score(self, trajectory: Trajectory, context: ToolContext) -> RewardResult:
+            await code_tests(file="f.py").score(trajectory, context)
+            return await code_tests(file="f.py").score(trajectory, context)
+
+    task = Task("t", ({"role": "user", "content": "Go."},), {"tests": TESTS})
+    turns = [call("code_interpreter", code=f"open('f.py', 'w').write({ADD!r})"), "Done."]
+    tools = [code_interpreter]
+    played = play(turns, task, tools=tools, reward=Both(), resources=resources, sampling=LONG)
+    assert "another reward gave the chain's workspace back" in str(played.unscored_reason)
 
 
 def test_a_broken_test_leaves_the_chain_unscored(resources: ResourceManager) -> None:

@@ -8,13 +8,16 @@ import re
 from typing import Any
 
 import pytest
+from agentfly_tools_code.frames import BadReply
 from agentfly_tools_code.interpreter import CodeInterpreter, code_interpreter
+from agentfly_tools_code.notes import describe_end
 from agentfly_tools_code.sandboxes import sandbox_spec
+from agentfly_tools_code.session import Answer, read_reply
 
 from agentfly_core.resources import InProcessCoordinator, ResourceManager
 from agentfly_core.resources.sandboxes.process import ProcessProvider
 from agentfly_core.testing import call, check_tool, play
-from agentfly_core.types import ToolContext, ToolStatus, UsageError, text_of
+from agentfly_core.types import ChainStatus, ToolContext, ToolStatus, UsageError, text_of
 
 
 def test_names_functions_classes_and_imports_last(cells: Any) -> None:
@@ -107,20 +110,21 @@ def test_a_fence_around_the_whole_code_is_taken_off(cells: Any) -> None:
     assert cells("```python\nz = 4\nz\n```", "z") == ["4", "4"]
 
 
-def test_an_interrupt_keeps_the_session(cells: Any) -> None:
-    _, shown, x = cells("x = 5", "print('begun')\nwhile True:\n    pass", "x", tool=CodeInterpreter(timeout=1.0))
+def test_an_interrupt_keeps_the_session(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentfly_tools_code.session.GRACE_SECONDS", 30.0)
+    _, shown, x = cells("x = 5", "print('begun')\nwhile True:\n    pass", "x", tool=CodeInterpreter(timeout=3.0))
     assert shown.startswith("begun\nTraceback")
     assert "KeyboardInterrupt" in shown
-    assert shown.endswith("[stopped after 1 s, the time limit. The session is kept.]")
+    assert shown.endswith("[stopped after 3 s, the time limit. The session is kept.]")
     assert x == "5"
 
 
 def test_code_that_cannot_be_interrupted_costs_the_session(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentfly_tools_code.session.GRACE_SECONDS", 0.3)
     stubborn = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('begun')\nwhile True:\n    pass"
-    _, shown, x = cells("x = 5", stubborn, "'x' in globals()", tool=CodeInterpreter(timeout=1.0))
+    _, shown, x = cells("x = 5", stubborn, "'x' in globals()", tool=CodeInterpreter(timeout=3.0))
     assert shown == (
-        "begun\n[stopped after 1 s, the time limit. The next call begins a new one: variables and imports are lost.]"
+        "begun\n[stopped after 3 s, the time limit. The next call begins a new one: variables and imports are lost.]"
     )
     assert x == "False"
 
@@ -240,6 +244,44 @@ def test_a_sandbox_that_is_gone_is_told_and_replaced(resources: ResourceManager)
     assert first == "[no output]"
     assert lost.startswith("[the sandbox is gone with all that was in it") or lost.startswith("[there is no sandbox")
     assert after == "2"
+
+
+def test_a_chain_that_runs_out_of_time_gives_its_sandbox_back(resources: ResourceManager) -> None:
+    endless = [call("code_interpreter", code="while True: pass")]
+    tool = CodeInterpreter(timeout=600.0)
+    assert play(endless, tools=[tool], resources=resources, timeout=3.0).status is ChainStatus.TIMEOUT
+    (row,) = (row for row in asyncio.run(resources.coordinator.status()) if row.kind == "process")
+    assert row.granted == 0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {},
+        {"status": "well"},
+        {"status": "exit", "detail": ""},
+        {"status": "exit", "detail": "x" * 9},
+        {"status": "died", "detail": "-99999"},
+        {"id": 2},
+        {"text": 5},
+        {"kept": "yes"},
+        {"text": ["x"]},
+    ],
+)
+def test_an_answer_of_the_wrong_form_is_refused(reply: dict[str, Any]) -> None:
+    good = {"id": 1, "status": "ok", "detail": "", "text": "x", "kept": True, "lost": False}
+    assert read_reply(good, 1).text == "x"
+    with pytest.raises(BadReply):
+        read_reply({**good, **reply} if reply else {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [("-9", "using too much memory"), ("-35", "signal 35"), ("-11", "SIGSEGV"), ("", "closed the pipe")],
+)
+def test_every_death_has_words(code: str, says: str) -> None:
+    answer = Answer("died", code, kept=False)
+    assert says in describe_end(answer, 1.0, what="Python process", lost="Lost.")
 
 
 async def _say(code: str, context: ToolContext) -> str:

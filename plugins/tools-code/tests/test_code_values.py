@@ -67,7 +67,8 @@ def test_subclasses_become_what_they_derive_from() -> None:
 
 json_values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.sampled_from(list("ilfbtdsco"))),
-    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=2), inner, max_size=2)),
+    max_leaves=10,
 )
 
 
