@@ -120,18 +120,16 @@ class Housekeeper:
                 if not healthy and not lease.ended:
                     await self._lose(lease, "its instance died")
         except LeaseLost as error:
-            if lease in self._instances.leases:  # it was not just given back
-                await self._lose(lease, str(error))
+            await self._lose(lease, str(error))
         except Exception as error:
             log.warning("the lease of %s could not be renewed; trying again", label(lease.spec), exc_info=True)
             if time.monotonic() >= lease.valid_until:
                 await self._lose(lease, f"it could not be renewed in time: {error}")
 
     async def _lose(self, lease: HeldLease, reason: str) -> None:
-        """End it before its time: nobody uses its instance any more, and its share is free."""
-        if lease.lost:
+        """End it before its time, unless it has just been given back: its instance is stopped, its share is free."""
+        if not lease.lose(reason):
             return
-        lease.lose(reason)
         log.warning("%s lost its lease of %s: %s", lease.owner, label(lease.spec), reason)
         self._instances.gauges.count(lease.spec.kind, "lost")
         if lease.ready:
@@ -197,10 +195,10 @@ class Housekeeper:
             provider = instances.provider(spec)
             instance = await instances.start(provider, spec)
             lease.instance = instance
-            if lease.lost:
-                await instances.stop(provider, spec, instance)
-            else:
+            if lease.settle():
                 await instances.park(lease)
+            else:
+                await instances.stop(provider, spec, instance)
             self._failed[identity] = 0
         except ResourceError as error:
             await instances.release(ticket)

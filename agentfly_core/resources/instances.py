@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from typing import Any
 
 from agentfly_core.resources.gauges import Gauges
 from agentfly_core.resources.idle import Identity, IdlePool, identity_of
-from agentfly_core.resources.lease import HeldLease, fence, label
+from agentfly_core.resources.lease import HeldLease, label
 from agentfly_core.resources.marks import RunMark
 from agentfly_core.resources.waiting import finish, within
 from agentfly_core.types import (
@@ -137,7 +136,7 @@ class Instances:
         """Keep the instance warm if it can be made as new, stop it otherwise; then free its capacity."""
         provider = self.providers[lease.spec.kind]
         try:
-            if keep and self._max_idle and await self._reset(provider, lease):
+            if keep and self._max_idle and await self._reset(provider, lease) and lease.settle():
                 await self.park(lease)
             else:
                 await self.stop(provider, lease.spec, lease.instance)
@@ -146,9 +145,8 @@ class Instances:
             self.leases.discard(lease)
 
     async def park(self, lease: HeldLease) -> None:
-        """Make its instance idle, on the share of its ticket. No more are idle than may be: the oldest goes."""
+        """Make a settled lease's instance idle, on its share. If more are idle than may be, the oldest goes."""
         identity, instance = lease.identity, lease.instance
-        fence(instance, math.inf)
         self.idle.add(identity, instance)
         kept = await self.release(lease.ticket, idle=True)
         if (not kept or self._closed) and self.idle.remove(identity, instance):
@@ -259,7 +257,7 @@ class Instances:
             self.gauges.count(lease.spec.kind, "reset")
             log.warning("%s could not be reset and is replaced", label(lease.spec), exc_info=True)
             return False
-        return good and not lease.lost and not self._closed
+        return good and not self._closed
 
     async def _stop_all(self, entries: list[tuple[Identity, Any]]) -> None:
         await asyncio.gather(*(self.stop(self.providers[i[0].kind], i[0], instance) for i, instance in entries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from typing import Any
 
@@ -36,6 +37,9 @@ class HeldLease:
         self.ready = False
         self.valid_until = math.inf
         self._limit = math.inf
+        self._settled = False
+        self._lock = threading.Lock()
+        """Its holder ends it on one thread while the housekeeper may lose it on another: only one of them does."""
 
     @property
     def resource(self) -> Any:
@@ -60,20 +64,35 @@ class HeldLease:
         self.instance = instance
         self._limit = time.monotonic() + limit
         self.ready = True
-        self._fence(min(self.valid_until, self._limit))
+        with self._lock:
+            self._fence(min(self.valid_until, self._limit))
 
     def renewed(self, ticket: Ticket, asked: float, ttl: float) -> None:
         """Its ticket is good for ``ttl`` seconds more than when that was ``asked`` for."""
-        self.ticket = ticket
-        self._fence(min(asked + ttl * (1 - MARGIN), self._limit))
+        with self._lock:
+            self.ticket = ticket
+            self._fence(min(asked + ttl * (1 - MARGIN), self._limit))
 
-    def lose(self, reason: str) -> None:
-        """It is over: whoever holds the instance can do nothing with it any more. The first reason stays."""
-        self.lost = self.lost or reason
-        self._fence(-math.inf)
+    def lose(self, reason: str) -> bool:
+        """It is over before its time: nobody can use its instance any more. False if it was over already."""
+        with self._lock:
+            if self.lost or self._settled:
+                return False
+            self.lost = reason
+            self._fence(-math.inf)
+            return True
+
+    def settle(self) -> bool:
+        """Its instance is nobody's now and can be leased again. False if it was lost."""
+        with self._lock:
+            if self.lost:
+                return False
+            self._settled = True
+            fence(self.instance, math.inf)
+            return True
 
     def end(self) -> None:
-        """It is given back; the instance is nobody's now."""
+        """It is being given back."""
         self.ended = True
 
     def past_limit(self) -> bool:
@@ -81,10 +100,10 @@ class HeldLease:
         return time.monotonic() >= self._limit
 
     def _fence(self, until: float) -> None:
-        if self.lost:
-            until = -math.inf
-        self.valid_until = until
-        fence(self.instance, until)
+        if self._settled:
+            return
+        self.valid_until = -math.inf if self.lost else until
+        fence(self.instance, self.valid_until)
 
 
 def fence(instance: Any, until: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,8 +18,9 @@ import pytest
 
 from agentfly_core.resources import InProcessCoordinator, ResourceManager
 from agentfly_core.resources.gauges import Gauges
+from agentfly_core.resources.lease import HeldLease
 from agentfly_core.resources.marks import RunMark, crashed_runs, living_runs, swept
-from agentfly_core.types import Isolation, LeaseLost, ResourceError, ResourceSpec
+from agentfly_core.types import Isolation, LeaseLost, ResourceError, ResourceSpec, Ticket
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -128,15 +130,12 @@ def test_what_is_idle_in_one_process_makes_room_for_another():
 def test_idle_instances_whose_shares_are_lost_are_stopped():
     async def main():
         coordinator, boxes = InProcessCoordinator({"box": 1}), Boxes()
-        manager = ResourceManager(coordinator, {"box": boxes})
+        manager = ResourceManager(coordinator, {"box": boxes}, ttl=3)  # heard of every second
         async with manager.lease(A, owner="a"):
             pass
-        await coordinator.attend(manager.run_id, ttl=0.001)  # as if nothing had been heard of it for a minute
-        ticket = await coordinator.acquire("box", "other")  # wakes nobody: it finds the shares expired
-        with pytest.raises(LeaseLost):
-            await coordinator.attend(manager.run_id)
-        await manager._instances.drop_idle()
-        assert boxes.alive == []
+        await coordinator.attend(manager.run_id, ttl=0.001)  # as if nothing had been heard of it for three
+        ticket = await coordinator.acquire("box", "other")
+        await until(lambda: not boxes.alive)
         await coordinator.release(ticket)
         await manager.close()
 
@@ -322,3 +321,22 @@ def test_gauges_average_over_time():
     report = gauges.report()
     assert (report["resources/box/allocated_mean"], report["resources/box/allocated_max"]) == (1.0, 2)
     assert gauges.failures == {("box", "lost"): 1}
+
+
+def test_a_lease_is_either_lost_or_given_back():
+    """A renewal that fails because the lease has just ended must not touch the instance, which another may hold."""
+    box = Box(A)
+    given_back, lost = HeldLease(A, "a"), HeldLease(A, "b")
+    ticket = Ticket("t", "box", "a", 1, 1, 0.0)
+    for lease in (given_back, lost):
+        lease.granted(ticket, 60.0)
+        lease.started(box, math.inf)
+    assert given_back.settle()
+    assert not given_back.lose("its ticket is gone")
+    assert not given_back.lost
+    given_back.renewed(ticket, 0.0, 1.0)
+    assert box.valid_until == math.inf
+    assert lost.lose("it ran out")
+    assert not lost.settle()
+    assert not lost.lose("again")
+    assert (lost.lost, box.valid_until) == ("it ran out", -math.inf)
