@@ -40,7 +40,7 @@ KNOWN_ITEMS: dict[str, set[str]] = {
     "a word that reads the same backwards and forwards": {"palindrome"},
     "flightless bird of New Zealand": {"kiwi", "moa", "apteryx", "kakapo", "weka", "notornis"},
     "government by the wealthy": {"plutocracy"},
-    "device that turns serial data into an audio signal for a telephone line": {"modem", "modulator/demodulator"},
+    "equipment that connects computers over a telephone line": {"modem", "modulator/demodulator"},
     "inflammation of the liver": {"hepatitis"},
     "study of the origin and history of words": {"etymology"},
     "eight-armed sea creature": {"octopus", "octopod"},

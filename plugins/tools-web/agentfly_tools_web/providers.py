@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -76,7 +77,8 @@ def local(index: Path) -> SearchProvider:
     opened = open_index(index)
 
     async def search(query: str, k: int, client: WebClient) -> list[SearchResult]:
-        return [SearchResult(p.title, p.url or f"doc:{p.row}", p.text) for p in opened.search(query, k)]
+        found = await asyncio.to_thread(opened.search, query, k)
+        return [SearchResult(p.title, p.url or f"doc:{p.row}", p.text) for p in found]
 
     return search
 

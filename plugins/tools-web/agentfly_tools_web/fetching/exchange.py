@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 from yarl import URL
 
 from agentfly_tools_web.fetching.addresses import is_public
@@ -58,8 +59,6 @@ async def exchange(url: URL, request: Request, options: HttpOptions, *, private_
     Raises:
         FetchError: no answer, or none that can be used.
     """
-    import aiohttp
-
     sockets = _Sockets(private_allowed)
     connector = aiohttp.TCPConnector(socket_factory=sockets, force_close=True, use_dns_cache=False)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
@@ -89,7 +88,7 @@ async def exchange(url: URL, request: Request, options: HttpOptions, *, private_
         raise FetchError(f"the answer of {url.host} cannot be read ({reason:.150})", transient=True) from error
 
 
-async def _send(session: Any, url: URL, request: Request, options: HttpOptions) -> Answer:
+async def _send(session: aiohttp.ClientSession, url: URL, request: Request, options: HttpOptions) -> Answer:
     headers = {
         "User-Agent": options.user_agent,
         "Accept-Encoding": ACCEPT_ENCODING,
@@ -104,7 +103,7 @@ async def _send(session: Any, url: URL, request: Request, options: HttpOptions) 
         return Answer(response.status, response.headers, body)
 
 
-async def _read(response: Any, limit: int) -> bytes:
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
     if (response.content_length or 0) > limit:
         raise FetchError(f"it is larger than {limit:,} bytes")
     decoder = Decoder(response.headers.get("Content-Encoding", ""), limit)
