@@ -121,8 +121,9 @@ class Engine:
             raise ResourceError(
                 f"{self.url}: sandboxes need an engine on a unix socket or plain TCP (forward it by ssh)"
             )
-        # A descriptor of its own: the client's response object may close the other one whenever it is collected.
-        return socket.socket(fileno=os.dup(plain.fileno()))
+        # A descriptor of its own, and the only one: the client would keep the stream open as long as it pleases.
+        with contextlib.closing(plain), contextlib.closing(stream):
+            return socket.socket(fileno=os.dup(plain.fileno()))
 
     def start(self, container: str) -> None:
         """Run it."""
