@@ -31,6 +31,7 @@ def engine():
         yield made
 
 
+@pytest.mark.timeout(900)  # the stock engine takes its time
 def test_transcripts_are_those_of_the_stock_engine(release, engine, tmp_path, monkeypatch):
     monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))  # importing alfworld makes that folder
     import textworld
@@ -47,9 +48,9 @@ def test_transcripts_are_those_of_the_stock_engine(release, engine, tmp_path, mo
         game = read_game(Path(path))
         assert engine.start(game) == state.feedback
         assert engine.step("fly away") == stock.step("fly away")[0].feedback == "Nothing happens."
-        for command in game.walkthrough:
+        for number, command in enumerate(game.walkthrough):
             asides = [c for c in state.admissible_commands if c.startswith(("examine", "look", "inventory", "help"))]
-            for said in (rng.choice(asides), command):
+            for said in (rng.choice(asides), command) if number % 3 == 1 else (command,):
                 state, score, done = stock.step(said)
                 assert engine.step(said) == state.feedback
                 assert sorted(engine.commands) == state.admissible_commands
