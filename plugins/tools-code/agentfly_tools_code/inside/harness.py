@@ -17,8 +17,8 @@ import unittest
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from agentfly_tools_code.inside.values import Unfit, decode, encode
-from agentfly_tools_code.inside.wire import receive, send
+from agentfly_tools_code.inside.standins import Line, Named
+from agentfly_tools_code.inside.wire import receive
 
 MODULE = "solution"
 
@@ -40,128 +40,6 @@ def main() -> None:
 
 class Broken(Exception):
     """The tests are at fault."""
-
-
-class CandidateError(Exception):
-    """What the code under test raised, where it is no builtin exception."""
-
-
-class Line:
-    """To the outside. ``answered``: whether the code under test has answered yet."""
-
-    def __init__(self, requests: int, replies: int) -> None:
-        self._requests = requests
-        self._replies = replies
-        self.answered = False
-
-    def say(self, message: dict[str, Any]) -> None:
-        """Tell, and wait for nothing."""
-        send(self._replies, json.dumps(message).encode())
-
-    def ask(self, given: tuple[Any, ...] = (), **request: Any) -> Any:
-        """What an operation on the code under test gives, or raises there.
-
-        Args:
-            given: arguments of a call; what it changed in them is changed here as well.
-        """
-        self.say({"ask": request})
-        answer = json.loads(receive(self._requests))
-        self.answered = True
-        if "error" in answer:
-            raise _as_exception(answer["error"], answer["text"])
-        try:
-            for index, data in answer.get("changed", ()):
-                _change(given[index], self._decode(data))
-            return self._decode(answer["value"])
-        except (Unfit, IndexError, TypeError, ValueError) as error:
-            raise _foreign(CandidateError(f"its value cannot be used: {error}")) from None
-
-    def _decode(self, data: Any) -> Any:
-        return decode(data, lambda reference: Remote(self, reference))
-
-
-def _change(container: Any, content: Any) -> None:
-    """Give a container that was passed the content that the call left in it."""
-    if type(container) is not type(content):
-        raise Unfit(f"{type(content).__name__} took the place of {type(container).__name__}")
-    if isinstance(container, list | bytearray):
-        container[:] = content
-    elif isinstance(container, dict | set):
-        container.clear()
-        container.update(content)
-
-
-def _as_exception(names: list[str], text: str) -> BaseException:
-    """The nearest builtin exception in the order of the original's classes, marked as foreign."""
-    for name in names:
-        kind = getattr(builtins, name, None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            try:
-                return _foreign(kind(text))
-            except TypeError:  # takes more than a text
-                continue
-    return _foreign(CandidateError(": ".join([names[0], text])))
-
-
-def _foreign(error: BaseException) -> BaseException:
-    error.__dict__["_agentfly_foreign"] = True
-    return error
-
-
-class Named:
-    """A function or class of the code under test, by its name. It need not exist until it is used."""
-
-    def __init__(self, line: Line, name: str) -> None:
-        self.__dict__.update(_line=line, _target=name, __name__=name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._line.ask(
-            args,
-            do="call",
-            target=self._target,
-            args=[encode(a, _reference) for a in args],
-            kwargs={k: encode(v, _reference) for k, v in kwargs.items()},
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return self._line.ask(do="attribute", target=self._target, name=name)
-
-
-class Remote(Named):
-    """An object that stays with the code under test. It equals nothing but itself: its own ``__eq__`` is not asked."""
-
-    def __init__(self, line: Line, data: list[Any]) -> None:
-        _, number, kind, specials = data
-        super().__init__(line, kind)
-        self.__dict__.update(_target=number, _specials=specials)
-
-    def _special(self, name: str, *args: Any) -> Any:
-        if name not in self._specials:
-            raise _foreign(TypeError(f"{self.__name__} has no {name}"))
-        return self._line.ask(do="special", target=self._target, name=name, args=[encode(a) for a in args])
-
-    def __iter__(self) -> Any:
-        return self._special("__iter__")
-
-    def __next__(self) -> Any:
-        return self._special("__next__")
-
-    def __len__(self) -> int:
-        return int(self._special("__len__"))
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._special("__getitem__", key)
-
-    def __bool__(self) -> bool:
-        return len(self) > 0 if "__len__" in self._specials else True
-
-
-def _reference(value: Any) -> list[Any]:
-    if isinstance(value, Remote):
-        return ["o", value._target]
-    raise Unfit(f"{type(value).__name__} cannot be passed to the code under test: it is no plain data")
 
 
 class Run:
