@@ -42,7 +42,8 @@ def sum_over_ranks(strategy: Any, numbers: Sequence[float]) -> list[float]:
     from openrlhf.utils.loss_utils import _get_dp_group
     from torch import distributed
 
-    total = torch.tensor(numbers, dtype=torch.float64, device=torch.cuda.current_device())
+    device = torch.cuda.current_device() if torch.cuda.is_available() else "cpu"
+    total = torch.tensor(numbers, dtype=torch.float64, device=device)
     distributed.all_reduce(total, group=_get_dp_group(strategy))
     return [float(x) for x in total]
 
