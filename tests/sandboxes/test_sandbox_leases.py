@@ -177,6 +177,8 @@ def test_no_process_outlives_a_run_that_is_killed(bench, state, sign):
         assert eventually(lambda: running(token) == 0)
         if bench.kind == "docker":  # a container removes itself when nobody holds its stream
             assert eventually(lambda: run_id not in asyncio.run(bench.provider.runs()))
+    asyncio.run(bench.provider.sweep(run_id))  # of processes a folder and a control group are left
+    assert run_id not in asyncio.run(bench.provider.runs())
 
 
 def test_the_next_run_sweeps_what_a_killed_one_left(bench, state):
