@@ -29,15 +29,22 @@ def write(event: str, **facts) -> None:
 
 
 class Logging(RedisCoordinator):
-    """Writes down when the server is asked to renew: a share is good for a lease time from then on."""
+    """Writes down what the server has renewed, and when it was asked to: the share is good for a lease time from then.
+
+    One that was asked but did not answer before the process was killed may never have heard of it.
+    """
 
     async def renew(self, ticket, *, ttl=60.0):
-        write("renew", ticket=ticket.id)
-        return await super().renew(ticket, ttl=ttl)
+        asked = time.time()
+        renewed = await super().renew(ticket, ttl=ttl)
+        write("renewed", ticket=ticket.id, asked=asked)
+        return renewed
 
     async def attend(self, holder, *, ttl=60.0, patience=0.0):
-        write("attend")
-        return await super().attend(holder, ttl=ttl, patience=patience)
+        asked = time.time()
+        wanted = await super().attend(holder, ttl=ttl, patience=patience)
+        write("attended", asked=asked)
+        return wanted
 
 
 class Boxes:

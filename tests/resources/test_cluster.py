@@ -59,19 +59,16 @@ def living(events: list[dict], process: str) -> int:
 def good_until(events: list[dict]) -> dict[str, float]:
     """Box -> when the server may have given its share away at the earliest, had its process fallen silent.
 
-    A lease time after its ticket was granted, or after the server was last asked to renew it; for an idle box after
-    its process last said that it lives.
+    For a leased one a lease time after its ticket was granted, or after its last renewal was asked for. The others
+    count until the process is killed: which share was theirs in that moment is not in the log.
     """
-    attended = max(e["time"] for e in events if e["event"] == "attend")
-    renewed = {e["ticket"]: e["time"] for e in events if e["event"] == "renew"}
+    renewed = {e["ticket"]: e["asked"] for e in events if e["event"] == "renewed"}
     good: dict[str, float] = {}
     for event in events:
-        if event["event"] == "start":
-            good[event["box"]] = events[-1]["time"]  # until it is known for which ticket
-        elif event["event"] in ("held", "leased"):
+        if event["event"] in ("held", "leased"):
             good[event["box"]] = max(event["since"], renewed.get(event["ticket"], 0.0)) + LEASE_TIME
-        elif event["event"] == "returned":
-            good[event["box"]] = min(good[event["box"]], attended + LEASE_TIME)
+        elif event["event"] in ("start", "returned"):
+            good[event["box"]] = events[-1]["time"]
     return good
 
 
