@@ -39,6 +39,15 @@ def register_agents(register: Register[Any]) -> None:
 
 
 @hookimpl
+def register_environments(register: Register[Any]) -> None:
+    at = "agentfly_core.environments"
+    register(
+        f"{at}.gymnasium:GymnasiumEnvironment", name="gymnasium", summary="Any environment with Gymnasium's interface."
+    )
+    register(f"{at}.textarena:TextArenaEnvironment", name="textarena", summary="A game of TextArena, one seat of it.")
+
+
+@hookimpl
 def register_algorithms(register: Register[Any]) -> None:
     at = "agentfly_core.algorithms"
     register(f"{at}.group:GRPO", name="grpo", summary="Group-relative advantages (2402.03300).")

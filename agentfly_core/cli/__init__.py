@@ -14,6 +14,7 @@ from agentfly_core.types.errors import AgentFlyError, UsageError, nearest
 GROUP = "agentfly.commands"
 
 COMMANDS: dict[str, str] = {
+    "env": "List environments, and play one in the terminal.",
     "eval": "Evaluate a recipe's model on held-out tasks.",
     "plugins": "List, examine and create plugins.",
     "recipe": "Show a recipe as resolved, or the schema of recipes.",
