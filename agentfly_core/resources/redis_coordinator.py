@@ -71,6 +71,8 @@ class RedisCoordinator:
         self._waiting: dict[str, tuple[dict[str, Any], asyncio.Future[str]]] = {}
         self._memory = RedisMemory()
         self._recalls: dict[str, asyncio.Event] = {}
+        self._lapsed: set[str] = set()
+        """Holders whose idle shares a restarted server has forgotten, and who have not been told yet."""
         self._chores: list[asyncio.Task[None]] = []
 
     async def acquire(
@@ -194,7 +196,8 @@ class RedisCoordinator:
             asked = time.monotonic()
             reply = await self._run("attend", holder, ms(ttl), self._client)
             self._memory.attended(holder, asked + ttl)
-            if reply is None:
+            if reply is None or holder in self._lapsed:
+                self._lapsed.discard(holder)
                 self._memory.lapsed(holder)
                 raise LeaseLost(f"{holder} was not heard of for so long that it lost its idle shares")
             wanted: dict[str, int] = json.loads(reply) or {}
@@ -278,7 +281,11 @@ class RedisCoordinator:
         if quiet:
             log.warning("the Redis server was started just now: nothing is granted for %.1f s", quiet / 1000)
         if self._epoch not in ("", epoch):
-            told = self._memory.restoring(self._client)
+            self._lapsed |= self._memory.lose_idle()
+            for holder in self._lapsed & self._recalls.keys():
+                self._recalls[holder].set()
+            told = self._memory.restoring()
+            told += [("leave", holder) for holder in self._lapsed]
             told += [("acquire", json.dumps(request), ms(PATIENCE)) for request, _ in self._waiting.values()]
             log.warning("the Redis server was restarted: it is told what is held here (%d messages)", len(told))
             await execute([("RUN", name, 1, self._prefix, *arguments) for name, *arguments in told])

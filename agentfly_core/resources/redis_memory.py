@@ -67,14 +67,21 @@ class RedisMemory:
         self._idle.pop(holder, None)
         self._holders.pop(holder, None)
 
-    def restoring(self, client: str) -> list[tuple[Any, ...]]:
-        """(operation, arguments...) that tell a server all that has not run out yet."""
+    def lose_idle(self) -> set[str]:
+        """The server has forgotten what is idle, and what was under way when it ended is not known: so have we.
+
+        Returns:
+            the holders, who must stop what is idle.
+        """
+        holders = set(self._holders)
+        self._idle.clear()
+        self._holders.clear()
+        return holders
+
+    def restoring(self) -> list[tuple[Any, ...]]:
+        """(operation, arguments...) that tell a server of all tickets that have not run out yet."""
         now, operations = time.monotonic(), list[tuple[Any, ...]]()
         for held in self._held.values():
             if held.until > now:
                 operations.append(("restore", json.dumps(held.ticket), ms(held.until - now)))
-        for holder, until in self._holders.items():
-            if until > now:
-                shares = json.dumps({kind: n for kind, n in self._idle[holder].items() if n > 0})
-                operations.append(("restore_idle", holder, client, ms(until - now), shares))
         return operations

@@ -29,14 +29,6 @@ SCRIPTS: dict[str, str] = {
         redis.call('HSET', P .. 'meta', 'fence', int(math.max(hget('meta', 'fence'), ticket.fence)))
         return 1
     """,
-    # holder, client, milliseconds left, kind -> units: these instances are idle, whatever the server remembers.
-    "restore_idle": """
-        forget(ARGV[1])
-        redis.call('ZADD', P .. 'holders', int(now + tonumber(ARGV[3])), ARGV[1])
-        redis.call('HSET', P .. 'clients', ARGV[1], ARGV[2])
-        for kind, units in pairs(cjson.decode(ARGV[4])) do change_idle(ARGV[1], kind, units) end
-        return 1
-    """,
     # request, patience: -> ticket, or nothing if it waits.
     "acquire": """
         expire()
