@@ -24,7 +24,7 @@ def resources() -> Iterator[ResourceManager]:
     provider = ProcessProvider()
     if provider.isolation < Isolation.SANDBOX:
         reason = f"no sandbox works here, only {provider.report().mechanism}: install bubblewrap"
-        if os.environ.get("REQUIRE_SANDBOX") == "1":
+        if os.environ.get("REQUIRE_SANDBOXES") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
     manager = ResourceManager(InProcessCoordinator({"process": 8}), {"process": provider}, max_idle=3)
