@@ -1,0 +1,1 @@
+"""The recipes ``scienceworld:qwen`` and ``scienceworld:smoke``."""
