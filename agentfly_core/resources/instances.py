@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentfly_core.resources.gauges import Gauges
@@ -88,8 +88,13 @@ class Instances:
         """Make this process known to the coordinator, before anything is idle."""
         await self._coordinator.attend(self.run_id, ttl=self._ttl)
 
-    async def take(self, provider: ResourceProvider, lease: HeldLease) -> Any:
-        """A healthy warm instance, or a new one, on a ticket that has been granted."""
+    async def take(self, provider: ResourceProvider, lease: HeldLease, refuse: Callable[[], None]) -> Any:
+        """A healthy warm instance, or a new one, on a ticket that has been granted.
+
+        Args:
+            refuse: raises if nothing is leased any more. It is asked only when what the ticket claimed is out of the
+                pool: its share is the ticket's, and may be another's as soon as that is released.
+        """
         spec, instance = lease.spec, None
         doomed: list[tuple[Identity, Any]] = []
         for kind, units in lease.ticket.claimed:
@@ -105,6 +110,12 @@ class Instances:
                 if instance is not None:
                     await self.stop(provider, spec, instance)
                 raise
+        try:
+            refuse()
+        except ResourceError:
+            if instance is not None:
+                await self.stop(provider, spec, instance)
+            raise
         if instance is not None:
             if await self._healthy(provider, spec, instance):
                 self.gauges.count(spec.kind, "reused")

@@ -162,8 +162,7 @@ class ResourceManager:
         try:
             lease.granted(ticket, self._ttl)
             self._instances.leases.add(lease)
-            self._refuse(spec)
-            instance = await self._instances.take(provider, lease)
+            instance = await self._instances.take(provider, lease, lambda: self._refuse(spec))
             self._housekeeper.poke()
             if lease.lost or self._refusal:
                 await self._instances.stop(provider, spec, instance)

@@ -388,6 +388,41 @@ def test_a_start_that_ends_after_close_is_stopped():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["the claimed one is its own", "the claimed one makes room"])
+def test_what_a_refused_request_has_claimed_is_stopped_before_its_share_is_free(other):
+    """Granted on the share of an idle instance, and refused: by then nothing may live on that share."""
+
+    class Draining(InProcessCoordinator):
+        async def acquire(self, *arguments, **options):
+            ticket = await super().acquire(*arguments, **options)
+            if draining:
+                manager._refusal = "is being drained"
+            return ticket
+
+        async def release(self, ticket, *, idle=False):
+            lived.append(len(provider.live))
+            return await super().release(ticket, idle=idle)
+
+    async def main():
+        nonlocal draining
+        async with manager.lease(spec_of(), owner="a"):
+            pass
+        assert len(provider.live) == 1
+        lived.clear()
+        draining = True
+        with pytest.raises(ResourceError, match="is being drained"):
+            async with manager.lease(spec_of(start=2) if other else spec_of(), owner="b"):
+                pass
+        assert lived == [0]
+        assert provider.started == 1
+        await manager.close()
+
+    draining, lived = False, []
+    provider = Counting()
+    manager = ResourceManager(Draining({"object": 1}), {"object": provider})
+    asyncio.run(main())
+
+
 def test_several_loops_share_a_manager():
     manager, provider, coordinator = pool(2)
 
