@@ -22,7 +22,6 @@ def test_the_quickstart_learns(agentfly: Callable[..., Any]) -> None:
         train__tasks_per_step=CHAINS // 4,
         train__chains_per_task=4,
         train__micro_batch_tokens=CHAINS * 256,  # one micro-batch: on a CPU each costs DeepSpeed a second
-        train__optimizer__lr=3e-4,
         run__checkpoint_every=10,
         run__keep_checkpoints=3,
         evaluation__before=False,
