@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -52,10 +53,9 @@ class Hub:
 
     async def events(self, patience: float) -> list[Event]:
         """What has happened since the last call, waiting up to ``patience`` seconds for something to happen."""
-        try:
-            await asyncio.wait_for(self._news.wait(), patience)
-        except asyncio.TimeoutError:
-            return []
+        if not self._events:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), patience)
         self._news.clear()
         events, self._events = self._events, []
         return events
