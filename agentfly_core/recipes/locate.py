@@ -12,7 +12,12 @@ from agentfly_core.types import AgentFlyError, UnknownName, UsageError
 RECIPES = "agentfly.recipes"
 MODELS = "agentfly.models"
 
-_OFFERED_BY = {"tiny": "agentfly-plugin-models-tiny"}
+_OFFERED_BY = {
+    "tiny": "agentfly-plugin-models-tiny",
+    "code": "agentfly-plugin-tools-code",
+    "alfworld": "agentfly-plugin-envs-alfworld",
+    "scienceworld": "agentfly-plugin-envs-scienceworld",
+}
 """Packages of the project that offer recipes and models under these names."""
 
 
@@ -68,7 +73,7 @@ def find_model(name: str, base: Path) -> str:
     for folder in (base / given, Path.cwd() / given):
         if folder.is_dir():
             return str(folder.resolve())
-    if name in _OFFERED_BY:
+    if name == "tiny":
         raise UsageError(f"model.path: {name!r} comes from a package: pip install {_OFFERED_BY[name]}")
     if given.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise UsageError(f"model.path: there is no model folder {name!r} (from {base} or {Path.cwd()})")
