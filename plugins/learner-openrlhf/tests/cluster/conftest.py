@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,8 +172,22 @@ def head(tmp_path: Path) -> Iterator[str]:
     environment = {**os.environ, **ENVIRONMENT, "OPENRLHF_CPU_GPUS": "2", "PATH": path}
     command = [str(bin / "ray"), "start", "--head", "--block", "--dashboard-port=8287", "--port=6397"]
     process = subprocess.Popen(command, env=environment, cwd=tmp_path, start_new_session=True)
+    address = "http://127.0.0.1:8287"
     try:
-        yield "http://127.0.0.1:8287"
+        _wait_for_answer(f"{address}/api/version", process)
+        yield address
     finally:
         process.terminate()  # it ends what it started
         process.wait(120)
+
+
+def _wait_for_answer(url: str, process: subprocess.Popen[Any]) -> None:
+    deadline = time.monotonic() + 300
+    while True:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"no answer from {url}")
+            time.sleep(0.5)
