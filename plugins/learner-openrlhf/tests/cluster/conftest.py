@@ -36,6 +36,9 @@ ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore",
 }
 
+HEAD = "OPENRLHF_TEST_HEAD"
+"""Marks the processes of a cluster that a test starts."""
+
 SECONDS = 1500
 """For a whole run on a slow and busy machine."""
 
@@ -104,18 +107,7 @@ class Run:
 
     def processes(self) -> dict[int, str]:
         """Command lines of all processes that carry the mark of one of the run's launches."""
-        mark = f"AGENTFLY_OPENRLHF_JOB={self.folder.path}/".encode()
-        found = {}
-        for path in Path("/proc").iterdir():
-            try:
-                if path.name.isdigit() and mark in (path / "environ").read_bytes():
-                    state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-                    if state not in "ZX":
-                        command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                        found[int(path.name)] = command
-            except OSError:
-                continue
-        return found
+        return _marked(f"AGENTFLY_OPENRLHF_JOB={self.folder.path}/".encode())
 
 
 @pytest.fixture
@@ -169,7 +161,7 @@ def head(tmp_path: Path) -> Iterator[str]:
     """A Ray cluster that runs already; the address of its dashboard."""
     bin = Path(sys.executable).parent
     path = f"{bin}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, **ENVIRONMENT, "OPENRLHF_CPU_GPUS": "2", "PATH": path}
+    environment = {**os.environ, **ENVIRONMENT, "OPENRLHF_CPU_GPUS": "2", "PATH": path, HEAD: str(tmp_path)}
     command = [str(bin / "ray"), "start", "--head", "--block", "--dashboard-port=8287", "--port=6397"]
     process = subprocess.Popen(command, env=environment, cwd=tmp_path, start_new_session=True)
     address = "http://127.0.0.1:8287"
@@ -177,8 +169,25 @@ def head(tmp_path: Path) -> Iterator[str]:
         _wait_for_answer(f"{address}/api/version", process)
         yield address
     finally:
-        process.terminate()  # it ends what it started
+        process.terminate()
         process.wait(120)
+        for pid in _marked(f"{HEAD}={tmp_path}".encode()):  # Ray leaves processes of its dashboard behind
+            os.kill(pid, signal.SIGKILL)
+
+
+def _marked(mark: bytes) -> dict[int, str]:
+    """Command lines of the processes that were started with this in their environment."""
+    found = {}
+    for path in Path("/proc").iterdir():
+        try:
+            if path.name.isdigit() and mark in (path / "environ").read_bytes():
+                state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+                if state not in "ZX":
+                    command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found[int(path.name)] = command
+        except OSError:
+            continue
+    return found
 
 
 def _wait_for_answer(url: str, process: subprocess.Popen[Any]) -> None:
