@@ -25,7 +25,9 @@ def as_call(command: str) -> tuple[str, dict[str, str]]:
     Raises:
         ValueError: no tool does.
     """
-    forms = [(tool.name, tool.action or tool.name) for tool in action_tools()]
+    if re.fullmatch("[0-9]{1,3}", command):
+        return "choose", {"number": command}
+    forms = [(tool.name, tool.action or tool.name) for tool in action_tools() if tool.name != "choose"]
     for name, form in [*forms, *_SYNONYMS]:
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(form))
         if match := re.fullmatch(pattern, command):

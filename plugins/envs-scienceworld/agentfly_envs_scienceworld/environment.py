@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias, get_args
 
@@ -14,6 +15,7 @@ from agentfly_envs_scienceworld.simulator import Simulator
 
 Failure: TypeAlias = Literal["score", "zero", "keep"]
 
+_NOT_UNDERSTOOD = ("No known action matches that input.", "Unknown action.")
 _GRID = 2**20
 """Scores are rounded to multiples of its inverse, so that their differences add up exactly, in any order."""
 
@@ -31,6 +33,8 @@ class ScienceWorld:
         max_steps: actions until the episode is cut off.
         failure: what an episode that failed adds up to. ``score``: to the simulator's -1. ``zero``: to 0. ``keep``: to
             what was earned before.
+        invalid_penalty: taken off for every action that the simulator does not understand. A solved task then pays less
+            than 1: lower the recipe's ``evaluation.success_threshold`` with it.
         show_commands: append the forms of commands to the first observation, for agents that act by text.
     """
 
@@ -40,6 +44,7 @@ class ScienceWorld:
         simplifications: Sequence[str] = ("easy",),
         max_steps: int = 100,
         failure: Failure = "score",
+        invalid_penalty: float = 0.0,
         show_commands: bool = False,
     ) -> None:
         for name in simplifications:
@@ -49,8 +54,10 @@ class ScienceWorld:
             raise UsageError(f"environment 'scienceworld': max_steps must be at least 1, got {max_steps}")
         if failure not in get_args(Failure):
             raise UnknownName("option 'failure' of environment 'scienceworld':", str(failure), get_args(Failure))
+        if not 0 <= invalid_penalty < math.inf:
+            raise UsageError(f"environment 'scienceworld': invalid_penalty must be 0 or more, got {invalid_penalty}")
         self._simplifications, self._max_steps = tuple(simplifications), max_steps
-        self._failure, self._show = failure, show_commands
+        self._failure, self._penalty, self._show = failure, invalid_penalty, show_commands
         self._simulator: Simulator | None = Simulator()
         self._task: tuple[str, int] | None = None
         self._over = True
@@ -101,7 +108,7 @@ class ScienceWorld:
         self._over = done or cut
         return StepResult(
             text,
-            reward=self._earned(score, failed),
+            reward=self._earned(score, failed) - (self._penalty if text.startswith(_NOT_UNDERSTOOD) else 0.0),
             terminated=done,
             truncated=cut,
             info={"score": round(100 * score), "steps": self._steps, "failed": failed},

@@ -56,7 +56,7 @@ class Simulator:
             self._process.wait()
             self.close()
             raise ResourceError(f"the simulator did not start: {self._last_words()}") from error
-        self._readers.append(_drain(self._process.stdout, self._said))
+        self._readers.append(_drain(self._process.stdout, deque(maxlen=0)))  # it talks to itself all the time
         self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
         with self._asking():
             self._java: Any = self._gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from agentfly_envs_scienceworld.simulator import Simulator
@@ -33,24 +32,3 @@ def gold(java: str) -> Iterator[Gold]:
 
     yield find
     simulator.close()
-
-
-def jvms_under(*roots: int) -> set[int]:
-    """The Java processes among the living descendants of some processes. Needs /proc."""
-    parents: dict[int, tuple[int, str]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
-        except OSError:
-            continue
-        state, parent = rest.split()[:2]
-        if state != "Z":
-            parents[int(folder.name)] = int(parent), name
-    known, found = set(roots), set()
-    for _ in parents:  # as deep as the tree can be
-        more = {pid for pid, (parent, _) in parents.items() if parent in known} - known
-        if not more:
-            break
-        known |= more
-    found = {pid for pid in known if pid in parents and parents[pid][1] == "java"}
-    return found
