@@ -10,7 +10,11 @@ from agentfly_core.environments import ActionTool
 LONGEST = 300
 """Characters of the longest action that is handed to the simulator."""
 
-_SYNONYMS = (("put_down", "drop {object}"),)
+_SYNONYMS = (
+    ("put_down", "drop {object}"),
+    ("pour", "pour {object} in {container}"),
+    ("dunk", "dunk {object} in {container}"),
+)
 """Other forms of commands that tools stand for."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -35,6 +36,8 @@ class Simulator:
             from scienceworld.constants import BASEPATH, JAR_PATH
         except ImportError as error:
             raise MissingDependency("scienceworld", "the environment 'scienceworld'", "scienceworld>=1.2.3") from error
+        # It raises what it logs, but for its finalizers: their tracebacks would be formatted in the middle of anything.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
         # The quick compiler alone: no slower over an episode, and 30 MiB less.
         limits = (f"-Xmx{HEAP}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError")
         classes = os.pathsep.join((find_jar_path(), JAR_PATH))
