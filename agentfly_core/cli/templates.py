@@ -140,10 +140,10 @@ def render_command(
 
 
 def _located(tokenizer: str) -> str:
-    """A model's folder if the name means one; a file or a hub id stays as it is."""
-    from agentfly_core.recipes.locate import find_model
+    """The folder of a model that a package offers by this name; anything else stays as it is."""
+    from agentfly_core.recipes.locate import find_model, offered_models
 
-    return tokenizer if Path(tokenizer).is_file() else find_model(tokenizer, Path.cwd())
+    return find_model(tokenizer, Path.cwd()) if tokenizer in offered_models() else tokenizer
 
 
 def _report(name: str, steps: Sequence[Step]) -> dict[str, Any]:

@@ -59,6 +59,11 @@ def _about(recipe: Path) -> str:
     return first.lstrip("# ").rstrip() if first.startswith("#") else ""
 
 
+def offered_models() -> set[str]:
+    """Names of the models that installed packages offer."""
+    return {entry.name for entry in importlib.metadata.entry_points(group=MODELS)}
+
+
 def find_model(name: str, base: Path) -> str:
     """The model folder that a recipe's ``model.path`` means, or the hub id as it is.
 
@@ -67,7 +72,7 @@ def find_model(name: str, base: Path) -> str:
     Raises:
         UsageError: it has the form of a path, or is a known name, and leads nowhere.
     """
-    if any(e.name == name for e in importlib.metadata.entry_points(group=MODELS)):
+    if name in offered_models():
         return _offered_model(name)
     given = Path(name).expanduser()
     for folder in (base / given, Path.cwd() / given):

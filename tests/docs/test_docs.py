@@ -6,6 +6,7 @@ is written to that file first; all blocks of a page share one folder, in order. 
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -66,7 +67,7 @@ def run(command: list[str], folder: Path, env: dict[str, str], shown: str) -> No
 def test_python_blocks_compile(page: Path) -> None:
     for language, info, text in blocks(page):
         if language == "python":
-            compile(text, f"{name(page)} {info}", "exec")
+            compile(text, f"{name(page)} {info}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

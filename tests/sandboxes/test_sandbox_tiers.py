@@ -108,9 +108,10 @@ def test_processes_of_a_user_are_killed_to_the_last():
 def test_a_control_group_takes_the_limits():
     if not cgroups.available():
         pytest.skip("control groups cannot be made here")
-    group = cgroups.ControlGroup(f"test-{os.getpid()}~1", Limits(memory=100, pids=10, cpu=0.25, disk=1))
+    name = f"limits-{os.getpid()}~"  # no other sandbox of this process is named so
+    group = cgroups.ControlGroup(f"{name}1", Limits(memory=100, pids=10, cpu=0.25, disk=1))
     try:
-        assert cgroups.leftovers(f"test-{os.getpid()}~")
+        assert cgroups.leftovers(name)
         values = {f.name: f.read_text().split() for folder in group.folders for f in folder.iterdir() if _limit(f.name)}
         size = values.get("memory.max") or values["memory.limit_in_bytes"]
         assert size == [str(100 << 20)]
@@ -118,7 +119,7 @@ def test_a_control_group_takes_the_limits():
         assert (values.get("cpu.max") or values["cpu.cfs_quota_us"])[0] == "25000"
     finally:
         group.remove()
-    assert not cgroups.leftovers(f"test-{os.getpid()}~")
+    assert not cgroups.leftovers(name)
 
 
 def _limit(name: str) -> bool:
