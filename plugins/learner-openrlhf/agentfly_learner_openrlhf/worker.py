@@ -22,6 +22,7 @@ def install() -> None:
             f"{package}.ppo_trainer": _steps,
             f"{package}.ray.ppo_actor": _loss,
             "openrlhf.utils.deepspeed.deepspeed": _saving,
+            "openrlhf.utils.loss_utils": _counts,
             "vllm.v1.engine.async_llm": _weights,
         }
     )
@@ -53,6 +54,12 @@ def _loss(module: ModuleType) -> None:
 
 def _saving(module: ModuleType) -> None:
     from agentfly_learner_openrlhf.trainer.saving import replace_in
+
+    replace_in(module)
+
+
+def _counts(module: ModuleType) -> None:
+    from agentfly_learner_openrlhf.trainer.counts import replace_in
 
     replace_in(module)
 

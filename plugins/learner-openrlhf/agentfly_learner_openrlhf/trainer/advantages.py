@@ -39,6 +39,9 @@ def _compute(original: Callable[..., Any]) -> Callable[..., Any]:
         step_numbers().rollout(records, data, metrics)
         for experience in experiences:
             experience.labels = [None] * len(experience.labels)  # the trainers need none of it
+            experience.info["kl"] = experience.info["kl"].nan_to_num(
+                0.0
+            )  # the mean over no tokens of an unscored chain
         return experiences
 
     return compute_advantages_and_returns

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Protocol
 
 from agentfly_learner_openrlhf.trainer.samples import REAL
@@ -14,7 +15,7 @@ class Counts:
     """Of a whole optimizer step.
 
     Attributes:
-        tokens, nonempty, chains: see ``types.Algorithm.policy_loss``.
+        tokens, nonempty, chains: see ``types.Algorithm.policy_loss``; the first two are 1 where there are none.
         scale: what a micro-batch's loss is multiplied by, so that DeepSpeed's means over ranks and over accumulated
             micro-batches add up to the step's loss.
     """
@@ -23,6 +24,38 @@ class Counts:
     nonempty: int = 0
     chains: int = 0
     scale: float = 1.0
+
+
+DENOMINATORS = ("batch_num_tokens", "global_batch_size")
+"""What OpenRLHF divides its sums of losses by."""
+
+
+def replace_in(module: ModuleType) -> None:
+    """Put ours around OpenRLHF's two sources of denominators: its losses divide by them whatever they are.
+
+    In a step without a scored chain they are 0, and 0 / 0 would become the weights of policy and critic.
+    """
+    module.iter_grad_accum_global_norm = _never_zero_in_each(module.iter_grad_accum_global_norm)
+    module.get_loss_batch_info = _never_zero(module.get_loss_batch_info)
+
+
+def _never_zero_in_each(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    def iterate(data: Iterable[Any], strategy: Any, accumulated: int, mask_of: Any) -> Iterator[Any]:
+        for experience, info in original(data, strategy, accumulated, mask_of):
+            yield experience, _at_least(1 / max(int(accumulated), 1), info)
+
+    return iterate
+
+
+def _never_zero(original: Callable[..., Mapping[str, Any]]) -> Callable[..., Mapping[str, Any]]:
+    def look_up(*arguments: Any, **options: Any) -> Mapping[str, Any]:
+        return _at_least(1.0, original(*arguments, **options))
+
+    return look_up
+
+
+def _at_least(least: float, info: Mapping[str, Any]) -> dict[str, Any]:
+    return {**info, **{name: info[name].clamp(min=least) for name in DENOMINATORS}}
 
 
 class Counting(Protocol):

@@ -13,6 +13,9 @@ from agentfly_core.types import Algorithm
 from agentfly_learner_openrlhf.job import current_job, current_recipe
 from agentfly_learner_openrlhf.trainer.counts import Counts, sum_over_ranks, with_counts, with_dynamic_counts
 
+FEW_TOKENS = 1e-6
+"""Weight of a micro-batch without a token in OpenRLHF's averages, which it divides by: too small to be seen in them."""
+
 
 class AlgorithmLoss(nn.Module):
     """Called as OpenRLHF calls its ``PolicyLoss``. A row is a chain.
@@ -73,6 +76,7 @@ def replace_in(module: ModuleType) -> None:
     """Put ours in the place of the names that OpenRLHF's policy trainer looks up."""
     trainer = module.ActorPPOTrainer
     trainer.ppo_train = _reporting(trainer.ppo_train)
+    trainer.training_step = never_without_tokens(trainer.training_step)
     if current_job().own_algorithm:
         return
     loss = AlgorithmLoss(current_recipe().algorithm)
@@ -96,6 +100,16 @@ def _reporting(original: Callable[..., Any]) -> Callable[..., Any]:
         return status
 
     return ppo_train
+
+
+def never_without_tokens(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A micro-batch in which no chain is scored would end the training: its averages are divided by its tokens."""
+
+    def training_step(self: Any, *arguments: Any, **options: Any) -> Any:
+        result = original(self, *arguments, **options)
+        return {**result, "num_action_tokens": max(result["num_action_tokens"], FEW_TOKENS)}
+
+    return training_step
 
 
 def _with_metrics(original: Callable[..., Any], loss: AlgorithmLoss) -> Callable[..., Any]:
