@@ -26,6 +26,16 @@ def own_children() -> None:
     os.environ[OWNER] = f"{os.getpid()}:{started(os.getpid())}"
 
 
+def leave_group() -> None:
+    """Put this process, and those it will start, into a process group of its own.
+
+    Ctrl-C in a terminal goes to the command's whole group, and vLLM's engine would end at the first one, with all
+    chains of the step in hand.
+    """
+    if os.getpgrp() != os.getpid():
+        os.setpgrp()
+
+
 def watch_owner() -> None:
     """End this process when its rollout actor is gone. vLLM calls this in each of its processes, as a plugin."""
     owner = os.environ.get(OWNER)

@@ -46,6 +46,38 @@ def test_an_engine_ends_with_its_actor() -> None:
         time.sleep(0.1)
 
 
+COMMAND_SCRIPT = """
+import subprocess, sys, time
+actor = subprocess.Popen([sys.executable, "-c", '''
+import subprocess, sys
+from agentfly_learner_openrlhf.orphans import leave_group
+leave_group()
+leave_group()
+engine = subprocess.Popen([sys.executable, "-c", "print(1, flush=True); input()"], stdin=subprocess.PIPE)
+print(engine.pid, flush=True)
+engine.wait()
+'''])
+time.sleep(600)
+"""
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_an_engine() -> None:
+    command = subprocess.Popen(
+        [sys.executable, "-c", COMMAND_SCRIPT], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert command.stdout is not None
+    engine = max(int(command.stdout.readline()) for _ in range(2))
+    began = started(engine)
+    try:
+        os.killpg(command.pid, signal.SIGINT)
+        assert command.wait(60) == -signal.SIGINT
+        assert os.getpgid(engine) != command.pid
+        assert began
+        assert started(engine) == began
+    finally:
+        os.killpg(os.getpgid(engine), signal.SIGKILL)
+
+
 def test_a_process_of_nobody_watches_nobody() -> None:
     script = "from agentfly_learner_openrlhf.orphans import watch_owner\nimport threading\nwatch_owner()\n"
     script += "print(threading.active_count())"
