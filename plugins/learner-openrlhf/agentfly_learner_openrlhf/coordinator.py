@@ -6,8 +6,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from agentfly_core.recipes.schema import Recipe
 from agentfly_core.types import AgentFlyError, CoordinatorStatus, ResourceError, Ticket
-from agentfly_learner_openrlhf.hub import CAPACITY
+from agentfly_learner_openrlhf.hub import CAPACITY, hub
+
+
+def coordinator_of(recipe: Recipe) -> RayCoordinator | None:
+    """What counts for all rollout actors where the recipe says ``local``; None where it names a server that does."""
+    return RayCoordinator(hub()) if recipe.resources.coordinator == "local" else None
 
 
 class RayCoordinator:
@@ -74,9 +80,9 @@ class RayCoordinator:
         return self._hub.coordinate.options(concurrency_group=CAPACITY).remote(method, arguments, options)
 
     def _undo(self, answer: asyncio.Future[Ticket]) -> None:
-        """Give back what was granted while the wait was being cancelled."""
+        """Give back what was granted while the wait was being cancelled, and what idle shares that had used up."""
         if not answer.cancelled() and answer.exception() is None:
-            self._call("release", answer.result())
+            self._call("undo", answer.result())
 
 
 async def _answer(call: Any) -> Any:

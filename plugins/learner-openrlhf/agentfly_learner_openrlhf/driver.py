@@ -14,13 +14,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from agentfly_core.learners.reporting import Report
-from agentfly_core.recipes.resources import capacity_of
 from agentfly_core.runs.files import replace_text, sweep_partial
 from agentfly_core.types import AgentFlyError, UsageError
 from agentfly_learner_openrlhf import cluster
 from agentfly_learner_openrlhf.failures import explain
 from agentfly_learner_openrlhf.flags import LearnerOptions, Resolved, RunPaths, resolve
-from agentfly_learner_openrlhf.hub import name_of, start_hub
+from agentfly_learner_openrlhf.hub import limits_of, name_of, start_hub
 from agentfly_learner_openrlhf.job import Job, own_folder, write_recipe
 from agentfly_learner_openrlhf.probe import check_nodes
 from agentfly_learner_openrlhf.rows import write_rows
@@ -38,7 +37,8 @@ def launch(recipe: LoadedRecipe, folder: RunFolder, *, resume: bool, stop: threa
     """Train the recipe on a Ray cluster into the run folder.
 
     Raises:
-        UsageError: the run has all its steps, or something that the recipe names is wrong on a worker.
+        UsageError: the run has all its steps, a filter has used up its tasks before, or something that the recipe
+            names is wrong on a worker.
         ClusterError: the cluster, or something on it, failed.
     """
     cluster.require()
@@ -52,7 +52,17 @@ def launch(recipe: LoadedRecipe, folder: RunFolder, *, resume: bool, stop: threa
         sweep_partial(folder.checkpoints.path)
         if done < steps:
             done = _Launch(recipe, folder, report, stop).run(done, saved[1] if saved else None)
+            if done < steps and not stop.is_set():
+                raise out_of_tasks(done, steps)
         report.finish(done, stopped=done < steps)
+
+
+def out_of_tasks(done: int, steps: int) -> UsageError:
+    """The error of a run that nobody stopped: without the filter, there are exactly as many tasks as are trained on."""
+    return UsageError(
+        f"learner.options.filter_reserve: the tasks at hand were used up after step {done} of {steps}, so many groups "
+        "of equal rewards were replaced. Raise it and go on with --resume, or train on tasks that are harder or easier"
+    )
 
 
 class _Launch:
@@ -80,7 +90,7 @@ class _Launch:
                 return done
             if cluster.is_shared(self._options):
                 check_nodes()
-            hub = start_hub(name_of(job), {**capacity_of(self._recipe.recipe), **self._options.resource_capacity})
+            hub = start_hub(name_of(job), *limits_of(self._recipe.recipe))
             supervisor = Supervisor(hub, self._report, self._options, self._stop, done)
             with self._output():
                 supervisor.watch(lambda: _train(arguments))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
+from agentfly_core.recipes.resources import capacity_of
+from agentfly_core.recipes.schema import Recipe
 from agentfly_core.resources import InProcessCoordinator
 from agentfly_learner_openrlhf.job import Job, current_job
 
@@ -45,6 +47,7 @@ class Hub:
         self._events: list[Event] = []
         self._news = asyncio.Event()
         self._stop = self._last_saved = False
+        self._last_batch: int | None = None
 
     async def tell(self, event: Event) -> None:
         """Hand an event to the driver; returns before it has been looked at."""
@@ -68,6 +71,14 @@ class Hub:
         """Whether it was asked to end."""
         return self._stop
 
+    async def no_batch_after(self, step: int) -> None:
+        """The data ends with the batch of this step."""
+        self._last_batch = step
+
+    async def ends_with(self, step: int) -> bool:
+        """Whether no step follows this one: the run was asked to end, or the data ended."""
+        return self._stop or self._last_batch == step
+
     async def end_batches(self) -> None:
         """The last step is saved: no further batch is wanted."""
         self._last_saved = True
@@ -84,6 +95,11 @@ class Hub:
 def name_of(job: Job) -> str:
     """Of the run's actor."""
     return f"agentfly-{job.id}"
+
+
+def limits_of(recipe: Recipe) -> tuple[dict[str, int], int | None]:
+    """Capacity of each kind, and in all, that the run's coordinator keeps to."""
+    return capacity_of(recipe), recipe.resources.total
 
 
 def start_hub(name: str, capacity: Mapping[str, int], total: int | None = None) -> Any:

@@ -23,10 +23,8 @@ class LaunchOptions(Section):
     """Address of a Ray dashboard (``http://head:8265``): the run is submitted there as a job."""
     working_dir: str | None = None
     """Folder that Ray ships to every node, with plugins that are not installed there."""
-    resource_capacity: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """Most resources of a kind (``worker``, ``docker``) in use at once over all nodes; absent kinds are unlimited."""
     filter_reserve: Annotated[float, Field(gt=0)] = 4.0
-    """With ``filter_flat_groups``: tasks at hand for each one trained on. A run whose tasks are used up ends early."""
+    """With ``filter_flat_groups``: tasks at hand for each one trained on. A run whose tasks are used up fails."""
     worker_logs: bool = False
     """Show what Ray's workers print; it is in Ray's session folder in any case."""
     cluster_timeout: Seconds = 600.0

@@ -38,6 +38,11 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourcesWanted:
+    """Stands where an order does, and asks a rollout actor for its engine's ``resource_metrics``."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChainRecord:
     """A trajectory without its texts and ids; takes the label's place in OpenRLHF's samples.
 

@@ -220,6 +220,8 @@ def test_the_backend_passes_ids_through_and_says_which_weights_sampled(monkeypat
         assert backend.max_model_len == 10
         with pytest.raises(UsageError, match="11 tokens of prompt and generation exceed the limit of 10"):
             await backend.generate(GenerationRequest((1, 2, 9), SamplingParams(max_tokens=8)))
+        with pytest.raises(UsageError, match="cannot forbid ids"):
+            await backend.generate(GenerationRequest((1,), SamplingParams(max_tokens=8, forbidden_token_ids=(3,))))
         return await backend.generate(GenerationRequest((1, 2), SamplingParams(max_tokens=8))), actor
 
     generation, actor = asyncio.run(play())

@@ -12,9 +12,6 @@ from agentfly_learner_openrlhf.rollout.weights import WeightClock
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORBIDDEN = -1e9
-"""Added to the logit of a forbidden id."""
-
 FINISH: Mapping[str | None, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
@@ -47,13 +44,18 @@ class RolloutBackend:
         """Sample one turn.
 
         Raises:
-            UsageError: prompt and max_tokens exceed ``max_model_len``, or the request carries images.
+            UsageError: prompt and max_tokens exceed ``max_model_len``, or the request carries images or forbids ids.
         """
         limit, length = self.max_model_len, len(request.prompt_ids) + request.sampling.max_tokens
         if limit is not None and length > limit:
             raise UsageError(f"{length} tokens of prompt and generation exceed the limit of {limit}")
         if request.images:
             raise UsageError("the learner 'openrlhf' sends no images to its engines yet")
+        if request.sampling.forbidden_token_ids:
+            raise UsageError(
+                "the learner 'openrlhf' cannot forbid ids: OpenRLHF's engines would give logprobs of the distribution "
+                "without them, not of the whole one"
+            )
         version = self.weight_version
         found = await self._engine.generate(list(request.prompt_ids), self._params(request.sampling))
         [output] = found.outputs
@@ -73,7 +75,11 @@ class RolloutBackend:
         """The engine belongs to OpenRLHF."""
 
     def _params(self, sampling: SamplingParams) -> Any:
-        """vLLM's parameters. Its engine has a seed of its own: a seed a request would slow its sampler down."""
+        """vLLM's parameters. Its engine has a seed of its own: a seed a request would slow its sampler down.
+
+        OpenRLHF starts it with ``logprobs_mode="processed_logprobs"``: of the distribution after temperature, as they
+        should be, and in an evaluation after top-p and top-k.
+        """
         from vllm import SamplingParams as EngineParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -87,7 +93,6 @@ class RolloutBackend:
             include_stop_str_in_output=True,
             ignore_eos=True,  # the template says what ends a turn, not the model's configuration
             logprobs=0,  # of the sampled id alone
-            logit_bias=dict.fromkeys(sampling.forbidden_token_ids, FORBIDDEN) or None,
             detokenize=bool(sampling.stop),
             skip_special_tokens=False,
             output_kind=RequestOutputKind.FINAL_ONLY,

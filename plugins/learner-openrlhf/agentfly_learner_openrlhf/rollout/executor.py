@@ -14,19 +14,16 @@ from openrlhf.utils.agent import AgentExecutorBase
 from agentfly_core.rollout import Engine
 from agentfly_core.runs import RunFolder
 from agentfly_core.types import SamplingParams, Trajectory
-from agentfly_learner_openrlhf.coordinator import RayCoordinator
-from agentfly_learner_openrlhf.hub import hub
+from agentfly_learner_openrlhf.coordinator import coordinator_of
 from agentfly_learner_openrlhf.job import current_job, current_recipe
-from agentfly_learner_openrlhf.orphans import own_children
-from agentfly_learner_openrlhf.records import Order, record
+from agentfly_learner_openrlhf.orphans import leave_group, own_children
+from agentfly_learner_openrlhf.records import Order, ResourcesWanted, record
 from agentfly_learner_openrlhf.rollout.backend import RolloutBackend
 from agentfly_learner_openrlhf.rollout.groups import KEEP, Group
 from agentfly_learner_openrlhf.rollout.parts import TrajectoryParts
 from agentfly_learner_openrlhf.rollout.samples import to_sample
 from agentfly_learner_openrlhf.rollout.weights import weight_clock
 from agentfly_learner_openrlhf.rows import from_row
-
-AGENT_FILE = "from agentfly_learner_openrlhf.rollout.executor import AgentExecutor\n\n__all__ = ['AgentExecutor']\n"
 
 
 class AgentExecutor(AgentExecutorBase):
@@ -36,6 +33,7 @@ class AgentExecutor(AgentExecutorBase):
     """
 
     def __init__(self) -> None:
+        leave_group()
         own_children()
         self._job = current_job()
         self._recipe = current_recipe()
@@ -47,7 +45,7 @@ class AgentExecutor(AgentExecutorBase):
     async def execute(
         self,
         prompt: str,
-        label: Order,
+        label: Order | ResourcesWanted,
         sampling_params: Any,
         max_length: int,
         hf_tokenizer: Any,
@@ -57,10 +55,12 @@ class AgentExecutor(AgentExecutorBase):
         """One chain. Whatever becomes of it is in its trajectory; nothing is raised on its account.
 
         Args:
-            label: the chain's order.
+            label: the chain's order, or a question that is answered in the same place.
             sampling_params: AgentFly's own for an evaluation. For training, vLLM's, which say nothing that the recipe
                 does not.
         """
+        if isinstance(label, ResourcesWanted):
+            return {"label": self._engine.resource_metrics() if self._engine else {}}
         group = self._groups.setdefault(label.group, Group(label.chains))
         index = group.next_index()
         trajectory = await self._run(label, index, sampling_params, llm_engine)
@@ -85,7 +85,7 @@ class AgentExecutor(AgentExecutorBase):
 
     def _start(self, llm_engine: Any) -> Engine:
         backend = RolloutBackend(llm_engine, asyncio.get_running_loop(), self._weights)
-        engine = self._recipe.engine(backend, coordinator=RayCoordinator(hub()))
+        engine = self._recipe.engine(backend, coordinator=coordinator_of(self._recipe.recipe))
         self._weights.listen(engine)
         return engine
 

@@ -71,6 +71,8 @@ def _full(original: Callable[..., Batch]) -> Callable[..., Batch]:
         samples, kept, consumed, exhausted = original(self, **options)
         if samples:
             self.agentfly_steps_begun = done + 1
+            if exhausted:
+                ray.get(hub().no_batch_after.remote(done + 1))
             tell(Event("batch", done + 1))
             fill_up(samples, self.args.rollout.batch_size * self.args.rollout.n_samples_per_prompt)
         return samples, kept, consumed, exhausted

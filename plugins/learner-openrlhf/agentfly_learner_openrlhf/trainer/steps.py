@@ -11,6 +11,7 @@ from agentfly_learner_openrlhf.job import current_job, current_recipe
 from agentfly_learner_openrlhf.trainer import saving
 from agentfly_learner_openrlhf.trainer.evaluation import evaluate_now
 from agentfly_learner_openrlhf.trainer.numbers import step_numbers
+from agentfly_learner_openrlhf.trainer.resources import resource_metrics
 
 
 def replace_in(module: ModuleType) -> None:
@@ -38,13 +39,13 @@ class StepLogger:
     """Stands where OpenRLHF has a TensorBoard logger: tells the driver, which writes the run folder."""
 
     def __init__(self, args: Any) -> None:
-        self.evaluation: dict[str, float] = {}
+        self.others: dict[str, float] = {}
         """Numbers to go out with the next step's."""
 
     def log_train(self, step: int, logs_dict: dict[str, Any]) -> None:
         """Numbers of a training step."""
-        metrics = step_numbers().step(logs_dict) | self.evaluation
-        self.evaluation = {}
+        metrics = step_numbers().step(logs_dict) | self.others
+        self.others = {}
         tell(Event("metrics", step, metrics))
 
     def log_eval(self, step: int, logs_dict: dict[str, Any]) -> None:
@@ -74,11 +75,12 @@ def _finishing(original: Callable[..., None]) -> Callable[..., None]:
 
         job, evaluation = current_job(), current_recipe().recipe.evaluation
         last = step >= job.steps
+        self.tensorboard_logger.others = resource_metrics(self.vllm_engines)
         if not ray.get(hub().stop_requested.remote()) and (
             (evaluation.every and step % evaluation.every == 0) or (last and evaluation.after)
         ):
-            self.tensorboard_logger.evaluation = evaluate_now(self, step)
-        ends = last or ray.get(hub().stop_requested.remote())
+            self.tensorboard_logger.others |= evaluate_now(self, step)
+        ends = last or ray.get(hub().ends_with.remote(step))
         every = self.args.ckpt.save_steps
         if ends:
             self.args.ckpt.save_steps = 1

@@ -97,6 +97,60 @@ def test_async_with_partial_rollout(agentfly: Callable[..., Any]) -> None:
     assert len({file.name.split(".")[1] for file in run.folder.trajectories.path.iterdir()}) == 2
 
 
+OUTAGE = """
+from agentfly_core import reward
+
+@reward
+def outage(context):
+    return float("nan") if context.task.id in ("t0", "t1") else float(context.chain_index)
+"""
+
+
+def test_a_step_without_a_scored_chain(agentfly: Callable[..., Any], tmp_path: Path) -> None:
+    """As when all sandboxes are out of order: nothing is learned, and the next step goes on."""
+    from safetensors.torch import load_file
+
+    (tmp_path / "outage.py").write_text(OUTAGE)
+    lines = [json.dumps({"id": f"t{n}", "prompt": f"What is {n} + 1?"}) for n in range(4)]
+    (tmp_path / "four.jsonl").write_text("\n".join(lines) + "\n")
+    run = agentfly(
+        "tiny:calculator",
+        options={"gpus_per_node": 3, "engines": 1},
+        plugins=[str(tmp_path / "outage.py")],
+        rewards=["outage"],
+        data={"train": str(tmp_path / "four.jsonl"), "shuffle": False},
+        train__kl={"coef": 0.01, "kind": "k2"},
+        train__micro_batch_tokens=1,
+        **{**SMALL, "train__tasks_per_step": 2},
+    )
+    first, second = finished(run)
+    assert (first["chains/unscored"], second["chains/unscored"]) == (8, 0)
+    assert (first["loss/policy"], first["optim/grad_norm"], first["kl/openrlhf"]) == (0, 0, 0)
+    assert second["optim/grad_norm"] > 0
+    assert all(weight.isfinite().all() for weight in load_file(run.folder.model_path / "model.safetensors").values())
+
+
+def test_a_used_up_reserve_of_tasks(agentfly: Callable[..., Any], tmp_path: Path) -> None:
+    """Twelve tasks for two batches of four, of which the filter replaces six."""
+    (tmp_path / "flat.py").write_text(OUTAGE.replace('("t0", "t1")', 'map("t{}".format, (0, 2, 4, 6, 8, 10))'))
+    lines = [json.dumps({"id": f"t{n}", "prompt": f"What is {n} + 1?"}) for n in range(12)]
+    (tmp_path / "twelve.jsonl").write_text("\n".join(lines) + "\n")
+    run = agentfly(
+        "tiny:calculator",
+        options={"gpus_per_node": 2, "filter_flat_groups": True, "filter_reserve": 1.0},
+        plugins=[str(tmp_path / "flat.py")],
+        rewards=["outage"],
+        data={"train": str(tmp_path / "twelve.jsonl"), "shuffle": False},
+        **{**SMALL, "train__steps": 3},
+    )
+    assert run.wait() == 2, run.said()
+    assert "learner.options.filter_reserve: the tasks at hand were used up after step 2 of 3" in run.said()
+    assert run.processes() == {}
+    assert run.folder.status().state == "failed"
+    assert run.folder.checkpoints.latest()[0] == 2
+    assert (run.folder.model_path / "model.safetensors").exists()
+
+
 def test_zero_3_with_two_ranks_and_a_reference(agentfly: Callable[..., Any]) -> None:
     options = {"gpus_per_node": 5, "engines": 1, "zero_stage": 3}
     run = agentfly("tiny:calculator", options=options, gpus=5, train__kl={"coef": 0.01, "kind": "k2"}, **SMALL)
@@ -114,7 +168,7 @@ def test_the_text_world_with_shared_capacity(agentfly: Callable[..., Any]) -> No
         agent__max_turns=4,
         **SMALL,
     )
-    finished(run)
+    assert [row["resources/worker/leases"] for row in finished(run)] == [16, 16]
     assert all(chain.scored for chain in run.chains())
     assert all(turn.observation for chain in run.chains() for turn in chain.turns[:-1])
 
