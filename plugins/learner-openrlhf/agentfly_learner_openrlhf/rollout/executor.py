@@ -11,7 +11,7 @@ from typing import Any
 
 from openrlhf.utils.agent import AgentExecutorBase
 
-from agentfly_core.rollout import Engine
+from agentfly_core.recipes.engine import RecipeEngine
 from agentfly_core.runs import RunFolder
 from agentfly_core.types import SamplingParams, Trajectory
 from agentfly_learner_openrlhf.coordinator import coordinator_of
@@ -40,7 +40,7 @@ class AgentExecutor(AgentExecutorBase):
         self._weights = weight_clock()
         self._parts = TrajectoryParts(RunFolder(Path(self._job.folder)).trajectories.path, _actor_name())
         self._groups: dict[str, Group] = {}
-        self._engine: Engine | None = None
+        self._engine: RecipeEngine | None = None
 
     async def execute(
         self,
@@ -83,7 +83,7 @@ class AgentExecutor(AgentExecutorBase):
             await self._parts.end(order.step, trajectory if self._recipe.recipe.run.save_trajectories else None)
         return trajectory
 
-    def _start(self, llm_engine: Any) -> Engine:
+    def _start(self, llm_engine: Any) -> RecipeEngine:
         backend = RolloutBackend(llm_engine, asyncio.get_running_loop(), self._weights)
         engine = self._recipe.engine(backend, coordinator=coordinator_of(self._recipe.recipe))
         self._weights.listen(engine)
