@@ -61,7 +61,8 @@ def out_of_tasks(done: int, steps: int) -> UsageError:
     """The error of a run that nobody stopped: without the filter, there are exactly as many tasks as are trained on."""
     return UsageError(
         f"learner.options.filter_reserve: the tasks at hand were used up after step {done} of {steps}, so many groups "
-        "of equal rewards were replaced. Raise it and go on with --resume, or train on tasks that are harder or easier"
+        "of equal rewards were replaced. The model so far is saved; start a run with a greater reserve, or with tasks "
+        "that are harder or easier"
     )
 
 
