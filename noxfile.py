@@ -24,6 +24,9 @@ FLAGS = ("openrlhf==0.11.2",)
 
 OPENRLHF = ROOT / "plugins/learner-openrlhf"
 
+COMPILED = "agentfly_plugin_envs_alfworld"
+"""Its engine has to be compiled for minutes: the wheel is tried alone; the session ``tests`` has it all."""
+
 nox.options.sessions = ["tests", "lint"]
 nox.options.error_on_missing_interpreters = False
 
@@ -141,7 +144,8 @@ def wheels(session: nox.Session) -> None:
         if not declares(wheel, str(session.python)):
             session.log(f"{wheel.name} is not for Python {session.python}")
             continue
-        session.install(*CONSTRAINTS, "--find-links", "dist", str(wheel))
+        alone = ["--no-deps"] if wheel.name.startswith(COMPILED) else []
+        session.install(*CONSTRAINTS, *alone, "--find-links", "dist", str(wheel))
         name = (
             "agentfly_core"
             if wheel.name.startswith("agentfly_core")
