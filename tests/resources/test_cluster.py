@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 WORKER = str(Path(__file__).with_name("cluster_worker.py"))
 CAPACITY, LEASE_TIME = 5, 8.0
