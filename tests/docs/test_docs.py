@@ -34,7 +34,7 @@ def name(page: Path) -> str:
 
 @pytest.mark.e2e
 @pytest.mark.torch
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)
 def test_what_a_page_runs_works(page: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
