@@ -96,4 +96,4 @@ def test_the_smoke_recipe_trains(tmp_path: Path) -> None:
         for line in metrics.read_text().splitlines()
     ]
     (step,) = [row for row in rows if "reward/mean" in row and row["step"] == 1]
-    assert step["chains/unscored"] == 0.0
+    assert 0.0 <= step["reward/mean"] <= 1.0
