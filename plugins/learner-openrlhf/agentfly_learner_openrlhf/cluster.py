@@ -22,6 +22,9 @@ HOOK = "agentfly_learner_openrlhf.worker.install"
 DEFAULTS = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 """What OpenRLHF sets for its workers where the environment says nothing."""
 
+HERE = "local"
+"""Ray's address for a cluster that is to be started in this process."""
+
 LOOK_SECONDS = 1.0
 START_ATTEMPTS = 3
 
@@ -71,7 +74,7 @@ def _start(job: Job, options: LaunchOptions) -> Any:
     for attempt in range(START_ATTEMPTS):
         try:
             return ray.init(
-                address=options.ray_address,
+                address=address_of(options),
                 namespace=f"agentfly-{job.id}",
                 include_dashboard=None if is_shared(options) else False,
                 log_to_driver=options.worker_logs,
@@ -87,7 +90,12 @@ def _start(job: Job, options: LaunchOptions) -> Any:
 
 def is_shared(options: LaunchOptions) -> bool:
     """Whether Ray runs already, perhaps on several nodes, rather than being started here."""
-    return bool(options.ray_address or os.environ.get("RAY_ADDRESS"))
+    return address_of(options) != HERE
+
+
+def address_of(options: LaunchOptions) -> str:
+    """Of the cluster that is named. Ray by itself would look for the last one started here, even if it has ended."""
+    return options.ray_address or os.environ.get("RAY_ADDRESS") or HERE
 
 
 def runtime_env(job: Job, options: LaunchOptions) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from agentfly_learner_openrlhf import coordinator
+from agentfly_learner_openrlhf.cluster import address_of, is_shared
 from agentfly_learner_openrlhf.coordinator import RayCoordinator, coordinator_of
 from agentfly_learner_openrlhf.driver import out_of_tasks
 from agentfly_learner_openrlhf.hub import Hub, limits_of
+from agentfly_learner_openrlhf.options import LaunchOptions
 from agentfly_learner_openrlhf.trainer.resources import merged
 
 from agentfly_core.recipes.schema import Recipe
@@ -100,6 +102,14 @@ def test_the_data_may_end_before_the_run() -> None:
         return [*found, await made.ends_with(1)]
 
     assert asyncio.run(play()) == [False, True, False, True]
+
+
+def test_ray_is_started_here_unless_a_cluster_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert (address_of(LaunchOptions()), is_shared(LaunchOptions())) == ("local", False)
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    assert (address_of(LaunchOptions()), is_shared(LaunchOptions())) == ("auto", True)
+    assert address_of(LaunchOptions(ray_address="head:6379")) == "head:6379"
 
 
 def test_a_used_up_reserve_is_named() -> None:
