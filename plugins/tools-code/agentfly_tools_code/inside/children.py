@@ -11,6 +11,7 @@ import os
 import shlex
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 
 from agentfly_tools_code.inside.cells import main as serve_cells
 from agentfly_tools_code.inside.wire import send
@@ -28,7 +29,7 @@ def _adopt() -> None:
         return
 
 
-class Child:
+class Child(ABC):
     """A process with its pipes.
 
     Attributes:
@@ -45,13 +46,13 @@ class Child:
         os.set_blocking(output, False)
         os.set_blocking(control, False)
 
+    @abstractmethod
     def submit(self, nonce: str, text: str) -> None:
         """Run a piece of code; the line that reports its end begins with ``nonce``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def interrupt(self) -> None:
         """Ask it to stop what it is doing and to keep its state."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Close our ends of its pipes."""
