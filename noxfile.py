@@ -177,7 +177,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def seeds(session: nox.Session) -> None:
-    """The quickstart with three seeds: each must reach 0.8 sampled and 0.95 greedy on held-out tasks."""
+    """The quickstart and the text world with three seeds each: how much of the held-out tasks they come to solve."""
     install(session, extras="local", plugins=[ROOT / "plugins/templates-qwen", ROOT / "plugins/models-tiny"])
     session.run("python", "tests/e2e/seeds.py", *session.posargs)
 

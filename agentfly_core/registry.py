@@ -124,14 +124,12 @@ class Registry:
             says = [r.qualified if unique else f"{r.distribution}:{r.name}" for r in found]
             choices = " or ".join(f"{s!r} ({r.distribution})" for s, r in zip(says, found, strict=True))
             raise UsageError(f"{self.kind}: the name {name!r} is registered {len(found)} times; say {choices}")
-        raise UnknownName(self.kind.rstrip("s"), name, self._known(), hint=self._hint(name))
+        known = [r.qualified for r in self._items] if ":" in name else self.names()
+        raise UnknownName(self.kind.rstrip("s"), name, known, hint=self._hint(name))
 
     def get(self, name: str) -> Any:
         """``find(name).resolve()``."""
         return self.find(name).resolve()
-
-    def _known(self) -> list[str]:
-        return [*self.names(), *(r.qualified for r in self._items)] if self._items else []
 
     def _hint(self, name: str) -> str:
         owner, _, short = name.rpartition(":")

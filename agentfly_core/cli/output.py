@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
+
+from agentfly_core.types.errors import UsageError
 
 if TYPE_CHECKING:
     from agentfly_core.plugins import Plugins
@@ -26,6 +30,21 @@ def plugin_option(function: F) -> F:
     """Add ``--plugin FILE``, repeatable, passed on as ``plugin``."""
     text = "Also load this Python file or module (repeatable)."
     return click.option("--plugin", "plugin", multiple=True, metavar="FILE", help=text)(function)
+
+
+def root_option(function: F) -> F:
+    """Add ``--root FOLDER``: where the run folders are. The default one comes with the first run; one that is named
+    must be there."""
+
+    def existing(context: click.Context, option: click.Parameter, root: str) -> str:
+        assert option.name is not None
+        given = context.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+        if given and not Path(root).is_dir():
+            raise UsageError(f"--root: there is no folder {root}")
+        return root
+
+    text = "Folder that holds the run folders."
+    return click.option("--root", default="runs", show_default=True, callback=existing, help=text)(function)
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, columns: Sequence[str] | None = None) -> None:

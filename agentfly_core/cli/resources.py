@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from agentfly_core.cli.output import json_option, load_plugins, show, show_json
+from agentfly_core.cli.output import json_option, load_plugins, root_option, show, show_json
 
 SILENCE = 60.0
 """Seconds without a sign after which a run on another host counts as gone."""
@@ -23,7 +23,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--root", default="runs", show_default=True, help="Folder that holds the run folders.")
+@root_option
 @click.option("--coordinator", metavar="URL", help="Ask this Redis server; by default that of AGENTFLY_REDIS_URL.")
 @click.option("--pool", default="default", show_default=True, help="With Redis: of which pool.")
 @json_option

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentfly_core.cli.output import json_option, show, show_json
+from agentfly_core.cli.output import json_option, root_option, show, show_json
 
 if TYPE_CHECKING:
     from agentfly_core.runs import RunFolder
-
-_ROOT = click.option("--root", default="runs", show_default=True, help="Folder that holds the run folders.")
 
 
 @click.group()
@@ -22,7 +20,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@_ROOT
+@root_option
 @json_option
 def list_runs(root: str, as_json: bool) -> None:
     """All runs in a folder, the newest last."""
@@ -41,7 +39,7 @@ def list_runs(root: str, as_json: bool) -> None:
 
 @command.command(name="show")
 @click.argument("run", required=False)
-@_ROOT
+@root_option
 @json_option
 def show_run(run: str | None, root: str, as_json: bool) -> None:
     """One run (by default the newest): state, evaluations, last metrics, where its files are."""

@@ -61,6 +61,8 @@ def test_recipe_show_and_schema(agentfly: Run, workspace: Path) -> None:
         (["sft", "recipe.yaml", "--output", "model"], "--output model exists and is not empty"),
         (["run", "none.yaml", "hi"], "recipe none.yaml does not exist"),
         (["runs", "show"], "there are no runs in runs/"),
+        (["runs", "list", "--root", "none"], "--root: there is no folder none"),
+        (["resources", "status", "--root", "none"], "--root: there is no folder none"),
         (["runs", "show", "x"], "unknown run 'x' (looked in runs/)"),
         (["recipe", "show", "odd:one"], "unknown recipe package 'odd'"),
     ],

@@ -47,7 +47,8 @@ def test_an_engine_ends_with_its_actor() -> None:
 
 
 COMMAND_SCRIPT = """
-import subprocess, sys, time
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs these tests in the background ignores it
 actor = subprocess.Popen([sys.executable, "-c", '''
 import subprocess, sys
 from agentfly_learner_openrlhf.orphans import leave_group
