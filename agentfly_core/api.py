@@ -282,11 +282,18 @@ def _close(engines: dict[int, Engine], backend: GenerationBackend, resources: Re
         finally:
             await backend.close()
 
+    def run() -> None:
+        loop = asyncio.new_event_loop()  # asyncio.run would start a thread, which at the interpreter's exit it cannot
+        try:
+            loop.run_until_complete(close())
+        finally:
+            loop.close()
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        asyncio.run(close())
+        run()
     else:  # the agent was collected while a coroutine ran: that loop cannot be waited for from within
-        thread = threading.Thread(target=asyncio.run, args=(close(),), name="agentfly-close")
+        thread = threading.Thread(target=run, name="agentfly-close")
         thread.start()
         thread.join()

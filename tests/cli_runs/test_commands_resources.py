@@ -47,6 +47,7 @@ def write_status(folder, run_id: str) -> None:
 
 def test_status_shows_each_run_and_marks_those_that_are_gone(run, tmp_path):
     root = tmp_path / "runs"
+    root.mkdir()
     assert "nothing is leased" in run("status", "--root", str(root))
     mark = RunMark("alive")
     mark.uses("worker")

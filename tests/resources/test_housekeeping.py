@@ -155,7 +155,7 @@ def test_an_instance_knows_how_long_its_lease_holds():
             boxes.healthy = False
             await until(lambda: lease.lost)
             assert box.valid_until < clock()
-        assert manager.status()["kinds"]["box"]["failures"] == {"lost": 1}
+        await until(lambda: manager.status()["kinds"]["box"]["failures"] == {"lost": 1})
         await manager.close()
 
     asyncio.run(main())
