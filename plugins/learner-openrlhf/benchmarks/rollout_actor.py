@@ -28,7 +28,7 @@ from typing import Any
 import ray
 import torch
 from agentfly_learner_openrlhf.hub import name_of, start_hub
-from agentfly_learner_openrlhf.job import ENV, Job, current_recipe, write_recipe
+from agentfly_learner_openrlhf.job import ENV, Job, current_job, current_recipe, write_recipe
 from agentfly_learner_openrlhf.rows import to_row
 from agentfly_learner_openrlhf.trainer import samples
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
@@ -171,9 +171,11 @@ def compare(turns: int, repeats: int) -> dict[str, float]:
         folder = Path(temporary)
         job = prepare(folder, turns)
         os.environ[ENV] = str(job.path)
+        current_job.cache_clear()
         current_recipe.cache_clear()
         tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": dict(os.environ)})
+        environment = {"env_vars": dict(os.environ)}
+        ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env=environment)
         try:
             hub = start_hub(name_of(job), {})
             call = tokenizer(CALL, add_special_tokens=False)["input_ids"]
