@@ -10,6 +10,7 @@ import click
 from agentfly_core.plugins import Plugins
 from agentfly_core.recipes.load import LoadedRecipe, load_recipe
 from agentfly_core.runs import RunFolder
+from agentfly_core.runs.folder import plain_name, recipe_of
 from agentfly_core.types import UnknownName, UsageError
 
 
@@ -32,7 +33,9 @@ def load_for_run(
 
 
 def find_run(name: str, root: str | Path = "runs") -> RunFolder:
-    """A run by its path, or by its name (or what only one begins with) inside ``root``.
+    """A run inside ``root`` by its path, its name, or what only its name begins with.
+
+    The whole name of a recipe means the newest of that recipe's runs: ``trains``, but not ``trains-sft``.
 
     Raises:
         UsageError: there is none, or there are several.
@@ -40,9 +43,22 @@ def find_run(name: str, root: str | Path = "runs") -> RunFolder:
     if Path(name).is_dir():
         return RunFolder.open(name)
     known = {path.parent.name: path.parent for path in Path(root).glob("*/status.json")}
-    found = [known[name]] if name in known else [path for run, path in known.items() if run.startswith(name)]
+    if name in known:
+        return RunFolder.open(known[name])
+    if own := [path for run, path in known.items() if recipe_of(run) == plain_name(name)]:
+        return RunFolder.open(max(own, key=_age))
+    found = [path for run, path in known.items() if run.startswith(name)]
     if not found:
         raise UnknownName("run", name, known, hint=f"(looked in {root}/)")
     if len(found) > 1:
-        raise UsageError(f"run {name!r} may be {' or '.join(sorted(path.name for path in found))}")
+        names = " or ".join(sorted(path.name for path in found))
+        raise UsageError(
+            f"run {name!r} may be {names}: write more of the name, or the whole name before the date for the newest"
+        )
     return RunFolder.open(found[0])
+
+
+def _age(run: Path) -> tuple[str, int]:
+    """Sorts the runs of one recipe, the newest last."""
+    recipe = RunFolder(run).recipe_path
+    return run.name.rpartition("-")[0], recipe.stat().st_mtime_ns if recipe.exists() else 0

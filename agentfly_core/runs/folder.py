@@ -157,12 +157,22 @@ class RunFolder:
         write_status(self._status_path, status)
 
 
+def plain_name(recipe: str) -> str:
+    """How the names of a recipe's run folders begin."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", recipe).strip("-.") or "run"
+
+
+def recipe_of(folder: str) -> str | None:
+    """What comes before date, time and suffix in the name of a run folder; None for other names."""
+    found = re.fullmatch(r"(.+)-\d{8}-\d{6}-[0-9a-f]{4}", folder)
+    return found[1] if found else None
+
+
 def _unique(root: Path, name: str) -> Path:
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
     try:
         root.mkdir(parents=True, exist_ok=True)
         while True:
-            path = root / f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            path = root / f"{plain_name(name)}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
             try:
                 path.mkdir()
             except FileExistsError:

@@ -242,8 +242,21 @@ def test_runs_list_and_show(agentfly: Run, workspace: Path) -> None:
     (workspace / "runs" / shown["run"] / "status.json").write_text("{")
     states = {row["state"] for row in json.loads(agentfly("runs", "list", "--json").stdout)}
     assert states == {"finished", "damaged"}
-    agentfly("train", "recipe.yaml")
-    assert "may be demo-" in agentfly("runs", "show", "demo").stderr
+
+
+def test_the_name_of_a_recipe_is_its_newest_run(agentfly: Run, workspace: Path) -> None:
+    for name in ("demo", "demo", "demo-sft", "demo two"):
+        agentfly("train", "recipe.yaml", f"name={name}")
+    newest = max(
+        (p for p in (workspace / "runs").iterdir() if p.name.startswith("demo-2")),
+        key=lambda p: json.loads((p / "status.json").read_text())["started"],
+    )
+    assert json.loads(agentfly("runs", "show", "demo", "--json").stdout)["run"] == newest.name
+    assert json.loads(agentfly("runs", "show", "demo two", "--json").stdout)["run"].startswith("demo-two-2")
+    several = agentfly("runs", "show", "dem")
+    assert several.exit_code == 2
+    assert "may be demo-" in several.stderr
+    assert "write more of the name" in several.stderr
 
 
 def test_run_shows_turns_calls_and_results(agentfly: Run) -> None:
