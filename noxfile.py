@@ -205,5 +205,7 @@ def dev(session: nox.Session) -> None:
         "editables",
         "build",
     )
-    session.run(str(python), "-m", "pip", "install", *CONSTRAINTS, *targets, *TEST_TOOLS, *SERVICE_TOOLS, *EMBEDDINGS, *tools)
+    session.run(
+        str(python), "-m", "pip", "install", *CONSTRAINTS, *targets, *TEST_TOOLS, *SERVICE_TOOLS, *EMBEDDINGS, *tools
+    )
     session.run(str(python), "-m", "pip", "install", "--no-deps", *CONSTRAINTS, *TOKEN_DATA, *FLAGS)

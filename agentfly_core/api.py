@@ -155,7 +155,10 @@ class HFAgent:
             UsageError: the messages or options have another form, or the agent is closed.
         """
         futures = [f for f, _ in self._submit(messages, max_turns, num_chains, options)]
-        return RunResult(tuple(await asyncio.gather(*map(asyncio.wrap_future, futures))))
+        result = RunResult(tuple(await asyncio.gather(*map(asyncio.wrap_future, futures))))
+        if self._parts["reward"] is not None and (reasons := {t.unscored_reason for t in result.trajectories} - {None}):
+            logger.warning("chains were not scored: %s", "; ".join(sorted(map(str, reasons))))
+        return result
 
     async def stream(
         self,
@@ -263,7 +266,8 @@ def _sampling(options: Mapping[str, Any]) -> SamplingParams:
     known = SamplingParams.__dataclass_fields__
     for name in options:
         if name not in known:
-            raise UnknownName("generation option", name, known)
+            hint = f"(a field that rewards read goes beside the messages: [{{'messages': ..., {name!r}: ...}}])"
+            raise UnknownName("generation option", name, known, hint=hint)
     try:
         return replace(SamplingParams(), **options)
     except (TypeError, ValueError) as error:

@@ -138,6 +138,8 @@ class Registry:
             broken = [r for r in broken if owner in (r.name, r.distribution)]
         if sure := [r for r in broken if (self.kind, short) in r.attempted]:
             return f"(it would come from: {_causes(sure)})"
+        if elsewhere := ELSEWHERE.get((self.kind, short)):
+            return f"({elsewhere})"
         if known := PROVIDERS.get((self.kind, short)):
             return f"(install it with: pip install {known}{f'; not loaded: {_causes(broken)}' if broken else ''})"
         return f"(not loaded and may provide it: {_causes(broken)})" if broken else ""
@@ -178,9 +180,15 @@ PROVIDERS: dict[tuple[str, str], str] = {
     ("rewards", "qa_f1"): "agentfly-plugin-tools-web",
     ("rewards", "qa_cover_match"): "agentfly-plugin-tools-web",
     ("learners", "openrlhf"): "agentfly-plugin-learner-openrlhf",
-    ("backends", "vllm"): "agentfly-plugin-learner-openrlhf",
 }
 """Names that well-known plugins provide, so that an unknown name can say what to install."""
+
+
+ELSEWHERE: dict[tuple[str, str], str] = {
+    ("backends", "vllm"): "no plugin provides it yet: generate with the backend 'hf'; training with "
+    "learner.name=openrlhf brings vLLM of its own",
+}
+"""Names that one may expect, and what to use instead."""
 
 
 def check_item(kind: str, name: str, item: Any) -> None:

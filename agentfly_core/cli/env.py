@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agentfly_core.cli.output import json_option, load_plugins, plugin_option, printable, show
-from agentfly_core.types import Task, UsageError, text_of
+from agentfly_core.types import Observation, StepResult, Task, UsageError, is_content, text_of
 
 if TYPE_CHECKING:
     from agentfly_core.plugins import Plugins
@@ -90,26 +90,28 @@ def play(
 
 def _task(plugins: Plugins, name: str, split: str, number: int, seed: int) -> Task:
     """The environment's own task of this number, or an empty one where it lists none."""
-    from agentfly_core.recipes.data import call_source
+    from agentfly_core.recipes.data import call_source, to_task
+    from agentfly_core.recipes.schema import DataSection
 
     factory = plugins.registry("environments").get(name)
     if not hasattr(factory, "tasks"):
         return Task("task")
     rows = call_source(f"the tasks of environment {name!r}", factory.tasks, {}, split=split, seed=seed)  # type: ignore[arg-type]
     row = rows.first(number + 1)[number:]
-    if not row or not isinstance(row[0].values, Task):
+    if not row:
         raise UsageError(f"--task {number}: environment {name!r} has no such task for {split}")
-    return row[0].values
+    return to_task(row[0], DataSection(), needs_prompt=False)
 
 
 def _play(world: Environment, task: Task, seed: int, run: Callable[[Any], Any]) -> None:
     """One episode. ``run`` awaits what the environment returns."""
     total, steps = 0.0, 0
-    click.echo(printable(text_of(run(world.reset(task, seed)).content)))
+    click.echo(_shown(run(world.reset(task, seed)), Observation, "reset"))
     while (action := _ask(run(_possible(world)))) is not None:
         result = run(world.step(action))
+        shown = _shown(result, StepResult, "step")
         total, steps = total + result.reward, steps + 1
-        click.echo(printable(text_of(result.observation)))
+        click.echo(shown)
         if result.reward:
             click.echo(f"(reward {result.reward:g}, {total:g} in all)")
         if result.done:
@@ -117,6 +119,20 @@ def _play(world: Environment, task: Task, seed: int, run: Callable[[Any], Any]) 
             click.echo(f"The episode is {how} after {_steps(steps)}: reward {total:g}")
             return
     click.echo(f"Left after {_steps(steps)}: reward {total:g}")
+
+
+def _shown(result: Any, kind: type[Observation] | type[StepResult], method: str) -> str:
+    """The text of what an environment returned.
+
+    Raises:
+        UsageError: it returned something else, on which chains would end with ``environment_error``.
+    """
+    content = getattr(result, "content" if kind is Observation else "observation", None)
+    if not isinstance(result, kind) or not is_content(content):
+        raise UsageError(
+            f"{method} must return a {kind.__name__} of text (or text and image parts), got {result!r:.200}"
+        )
+    return printable(text_of(content))
 
 
 def _steps(count: int) -> str:

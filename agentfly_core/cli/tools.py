@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -73,12 +74,14 @@ def call_tool(
 
 
 async def _call(tool: Tool, values: dict[str, Any], plugins: Plugins) -> ToolOutcome:
+    from agentfly_core.call_loop import on_call_loop
     from agentfly_core.recipes.resources import build_resources
 
-    resources = build_resources(plugins)
+    resources, scope = build_resources(plugins), contextlib.AsyncExitStack()
     try:
-        return await tool.call(values, ToolContext(resources=resources))
+        return await tool.call(values, ToolContext(resources=resources, scope=scope))
     finally:
+        await on_call_loop(scope.aclose)  # where the tool entered it
         await resources.close()
 
 

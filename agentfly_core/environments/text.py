@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentfly_core.types import Observation, StepResult, Task, Tool
 
@@ -28,13 +29,22 @@ class TextEnvironment(ABC):
         """Tools that act in this world (``ActionTool``); none for a world of raw text actions."""
         return ()
 
+    _over: StepResult | None = None
+    """How the episode ended, once it has."""
+
     async def reset(self, task: Task, seed: int) -> Observation:
         """Begin the task."""
+        self._over = None
         return Observation(self.begin(task, seed))
 
     async def step(self, action: str) -> StepResult:
-        """Act."""
-        return self.act(action)
+        """Act; after the end of the episode nothing happens any more."""
+        if self._over is not None:
+            return replace(self._over, observation="The episode is over.", reward=0.0)
+        result = self.act(action)
+        if isinstance(result, StepResult) and result.done:
+            self._over = result
+        return result
 
     async def close(self) -> None:  # noqa: B027  (a default, not a gap)
         """Nothing to free."""

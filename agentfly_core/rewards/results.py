@@ -14,7 +14,8 @@ def to_reward_result(value: Any, *, turns: int) -> RewardResult:
     Numbers that are not finite pass: whoever asked for the score leaves such a trajectory unscored.
 
     Raises:
-        TypeError: it is nothing of the kind. ValueError: an empty mapping, or other than one number a turn.
+        TypeError: it is nothing of the kind. ValueError: an empty mapping, one whose sum cannot be meant, or other than
+            one number a turn.
     """
     if isinstance(value, RewardResult):
         return _checked(value, turns)
@@ -23,6 +24,8 @@ def to_reward_result(value: Any, *, turns: int) -> RewardResult:
     if not value:
         raise ValueError("the reward returned an empty mapping, which has no score")
     parts = {str(name): _number(number, repr(name)) for name, number in value.items()}
+    if "score" not in parts and (totals := parts.keys() & {"reward", "total"}):
+        raise ValueError(f"of a mapping the entry 'score' counts, or else the sum of all: call {min(totals)!r} 'score'")
     score = parts.pop("score") if "score" in parts else sum(parts.values())
     return RewardResult(score, parts)
 

@@ -23,6 +23,7 @@ from agentfly_core.types import (
     ToolOutcome,
     ToolSchema,
     UsageError,
+    is_content,
 )
 
 R = TypeVar("R")
@@ -61,7 +62,9 @@ class RecordingEnvironment:
     @_at_home
     async def reset(self, task: Task, seed: int) -> Observation:
         """Begin the task."""
-        return self._expect(Observation, await self._call("reset", task, seed), "reset")
+        first = self._expect(Observation, await self._call("reset", task, seed), "reset")
+        self._expect_content(first.content, "reset")
+        return first
 
     @_at_home
     async def step(self, action: str) -> StepResult:
@@ -70,6 +73,7 @@ class RecordingEnvironment:
             if self.done:
                 return StepResult("The episode is over.", terminated=True)
             result = self._expect(StepResult, await self._call("step", action), "step")
+            self._expect_content(result.observation, "step")
             if not isinstance(result.reward, SupportsFloat):
                 self._fail(f"step gave the reward {result.reward!r}, which is no number")
                 raise ResourceError(f"the environment failed: {self.error}")
@@ -128,6 +132,11 @@ class RecordingEnvironment:
             self._fail(f"{method} returned {type(result).__name__}, not {kind.__name__}")
             raise ResourceError(f"the environment failed: {self.error}")
         return result
+
+    def _expect_content(self, content: Any, method: str) -> None:
+        if not is_content(content):
+            self._fail(f"{method} gave as observation {content!r:.100}: it must be text, or text and image parts")
+            raise ResourceError(f"the environment failed: {self.error}")
 
     def _fail(self, reason: str) -> None:
         """Trust it no more; the pool replaces it rather than hand it to another chain."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,15 +14,15 @@ from agentfly_core.testing.report import Report, settle, show
 from agentfly_core.testing.samples import HOSTILE_TEXTS, sample_arguments
 from agentfly_core.testing.targets import import_path
 from agentfly_core.testing.task_lists import check_task_list
-from agentfly_core.testing.tools import check_tool, is_content
-from agentfly_core.types import Observation, ResourceSpec, StepResult, Task, ToolContext, ToolOutcome
+from agentfly_core.testing.tools import check_tool
+from agentfly_core.types import Observation, ResourceSpec, StepResult, Task, ToolContext, ToolOutcome, is_content
 
 ODD_ACTIONS = ("gibberish", *HOSTILE_TEXTS)
 
 
 def check_environment(
     environment: Callable[..., Any] | str | Any,
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     *,
     options: Mapping[str, Any] | None = None,
     actions: Sequence[str] = (),
@@ -36,7 +36,7 @@ def check_environment(
     Args:
         environment: a factory (the class, usually), its import path ``module:factory``, or an instance. Only with
             a factory it is checked that two instances share nothing, and that one works in a worker process.
-        tasks: tasks to play.
+        tasks: tasks to play; a finite number.
         options: the factory's arguments.
         actions: sensible actions, for a world without ``admissible_actions``.
         steps: actions of an episode at most.
@@ -47,6 +47,7 @@ def check_environment(
     Raises:
         ConformanceError: with every violation found.
     """
+    tasks = list(tasks)
     factory = import_target(environment) if isinstance(environment, str) else environment
     is_factory = inspect.isclass(factory) or (callable(factory) and not hasattr(factory, "reset"))
     target = environment if isinstance(environment, str) else import_path(factory) if is_factory else None

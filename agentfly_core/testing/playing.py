@@ -50,7 +50,8 @@ def play(
         environment: class or import path of an environment made without options, or a ``ResourceSpec``.
         template: ids are characters and calls are in hermes form (``CharacterTemplate``) if not given.
         tokenizer: of ``template``, for turns given as text.
-        resources: where tools lease sandboxes from; the caller's to close. One for environments if not given.
+        resources: where tools lease sandboxes from; the caller's to close. One with the installed providers if not
+            given.
         timeout: seconds the chain may take.
         options: more of ``rollout.Engine``, such as ``max_turns``, ``sampling``, ``seed``.
 
@@ -58,17 +59,15 @@ def play(
         UsageError: the parts do not fit together.
     """
     from agentfly_core.agents.tool_calling import ToolCallingAgent
-    from agentfly_core.resources import InProcessCoordinator, ObjectProvider, WorkerProvider
-    from agentfly_core.resources import ResourceManager as Manager
+    from agentfly_core.plugins import Plugins
+    from agentfly_core.recipes.resources import build_resources
     from agentfly_core.rollout import Engine
 
     encoder: Any = tokenizer if template is not None else CharacterTokenizer()
     backend: Any = turns if hasattr(turns, "generate") else ScriptedBackend(turns, encoder)
     if isinstance(task, str):
         task = Task("task", ({"role": "user", "content": task},))
-    own = (
-        None if resources else Manager(InProcessCoordinator(), {"object": ObjectProvider(), "worker": WorkerProvider()})
-    )
+    own = None if resources else build_resources(Plugins.load(warn=False))
     try:
         with Engine(
             agent=agent or ToolCallingAgent(),

@@ -12,7 +12,7 @@ from typing import Any
 
 from agentfly_core.testing.report import Report, run_async, show, show_error
 from agentfly_core.testing.samples import HOSTILE_TEXTS, forbidden_arguments, sample_arguments, valid
-from agentfly_core.types import InvalidArguments, Tool, ToolContext, ToolOutcome, ToolStatus
+from agentfly_core.types import InvalidArguments, Tool, ToolContext, ToolOutcome, ToolStatus, is_content
 
 OUTCOME = "return a ToolOutcome whatever happens, with status failed and a text for the model; only cancellation raises"
 BLOCKED = 0.5
@@ -141,7 +141,7 @@ class _Check:
         self.report.expect(dict(arguments) == before, "it changed its arguments", where=where, fix=fix)
         if outcome is not None:
             what = f"the call ended {outcome.status.value}: {show(outcome.content)}"
-            fix = "make the call succeed; pass `context` if it needs fields or an environment"
+            fix = "make the call succeed; pass `context` if it needs fields, a world or resources (`play` has these)"
             self.report.expect(outcome.status is ToolStatus.OK, what, where=where, fix=fix)
             self._cancelled(arguments, where)
 
@@ -202,13 +202,3 @@ class _Check:
             what = run_async(cancel, seconds=self.timeout * 2)
             fix = "let asyncio.CancelledError pass: a chain that is stopped must not wait for its tools"
             self.report.expect(not what, what, where=f"cancelling a {where}", fix=fix)
-
-
-def is_content(content: Any) -> bool:
-    """Whether a model can be shown it."""
-    if isinstance(content, str):
-        return True
-    if not isinstance(content, Sequence) or isinstance(content, bytes):
-        return False
-    kinds = {"text": "text", "image": "image"}
-    return all(isinstance(p, Mapping) and p.get("type") in kinds and kinds[p["type"]] in p for p in content)

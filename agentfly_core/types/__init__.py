@@ -25,6 +25,7 @@ from agentfly_core.types.messages import (
     TextPart,
     ToolCall,
     ToolSchema,
+    is_content,
     text_of,
 )
 from agentfly_core.types.protocols import (
@@ -144,6 +145,7 @@ __all__ = [
     "UsageError",
     "WaveBackend",
     "derive_seed",
+    "is_content",
     "nearest",
     "text_of",
 ]

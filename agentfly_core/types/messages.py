@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict, TypeGuard
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 """A value that survives ``json.dumps``."""
@@ -109,3 +109,13 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "".join(part["text"] for part in content if part["type"] == "text")
+
+
+def is_content(value: object) -> TypeGuard[Content]:
+    """Whether a model can be shown it: text, or a sequence of text and image parts."""
+    if isinstance(value, str):
+        return True
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        return False
+    kinds = {"text": "text", "image": "image"}
+    return all(isinstance(p, Mapping) and p.get("type") in kinds and kinds[p["type"]] in p for p in value)

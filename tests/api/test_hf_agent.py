@@ -63,6 +63,16 @@ def test_a_new_reward_and_no_reward(make: Any) -> None:
     assert asyncio.run(rewards()) == [None]
 
 
+def test_a_reward_that_cannot_score_says_why(make: Any, parts: dict[str, Any], caplog: Any) -> None:
+    async def main() -> Any:
+        async with make(reward=parts["is_right"]) as agent:
+            return (await agent.run(QUESTION, max_turns=3, num_chains=2)).rewards
+
+    assert asyncio.run(main()) == [None, None]
+    [said] = [r.getMessage() for r in caplog.records if "not scored" in r.getMessage()]
+    assert "answer" in said
+
+
 def test_max_turns_is_the_runs_own(make: Any) -> None:
     async def main() -> Any:
         async with make([CALL] * 5) as agent:
@@ -195,7 +205,7 @@ def test_a_script_that_never_closes_ends(model: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"backend_config": {"backend": "async_vllm"}}, "unknown backend 'vllm'.*pip install"),
+        ({"backend_config": {"backend": "async_vllm"}}, "unknown backend 'vllm'.*with the backend 'hf'; training"),
         ({"backend_config": {"backend": "scripted", "turn": []}}, "unknown option of backend 'scripted' 'turn'; did"),
         ({"tools": [lambda x: x]}, "is no tool; decorate the function with @tool"),
         ({"tools": ["doubel"]}, "unknown tool 'doubel'; did you mean 'double'"),

@@ -13,7 +13,7 @@ from agentfly_core.cli import cli
 WORLD = '''
 from agentfly_core.environments import TextEnvironment
 from agentfly_core.hookspecs import hookimpl
-from agentfly_core.types import StepResult, Task
+from agentfly_core.types import Observation, StepResult, Task
 
 
 class Doors(TextEnvironment):
@@ -24,6 +24,8 @@ class Doors(TextEnvironment):
 
     @staticmethod
     def tasks(split, seed=0):
+        if split == "train":
+            return [{"id": f"train-{n}", "right": n + 1} for n in range(2)]  # rows will do
         return [Task(f"{split}-{n}", fields={"right": n + 1}) for n in range(2)]
 
     def begin(self, task, seed):
@@ -36,6 +38,8 @@ class Doors(TextEnvironment):
     def act(self, action):
         if action == "smash":
             return StepResult("The guard comes.", reward=-0.5, truncated=True)
+        if action == "wrap":
+            return StepResult(Observation("Inside."))
         if action not in self.admissible_actions():
             return StepResult("What?")
         won = action == f"open {self.right}"
@@ -104,6 +108,13 @@ def test_options_tasks_and_fields_choose_the_episode(play):
 def test_one_may_leave(play, says):
     done = play("play", "doors", says=says)
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "Left after 1 step: reward 0")
+
+
+def test_an_observation_of_the_wrong_type_is_one_error(play):
+    done = play("play", "doors", says="wrap\n")
+    assert done.exit_code == 2
+    assert "error: step must return a StepResult of text" in done.stderr
+    assert "got StepResult(observation=Observation(content='Inside.'" in done.stderr
 
 
 def test_what_a_world_says_does_not_drive_the_terminal(play):

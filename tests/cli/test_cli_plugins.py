@@ -133,6 +133,28 @@ def test_tools_list_and_call(site, agentfly):
     assert agentfly("tools", "call", "good:roll").stdout == "6\n"
 
 
+HOLDER = """
+import contextlib
+from agentfly_core import ToolContext, tool
+
+@contextlib.contextmanager
+def held():
+    yield "held"
+    print("given back", flush=True)
+
+@tool
+async def hold(context: ToolContext) -> str:
+    '''Hold something for as long as the chain lasts.'''
+    return context.scope.enter_context(held())
+"""
+
+
+def test_a_called_tool_has_the_scope_of_a_chain(tmp_path, agentfly):
+    (tmp_path / "holder.py").write_text(HOLDER)
+    done = agentfly("tools", "call", "hold", "--plugin", str(tmp_path / "holder.py"))
+    assert (done.exit_code, done.stdout) == (0, "given back\nheld\n"), done.output
+
+
 def test_tools_call_tells_failures_from_wrong_usage(site, agentfly):
     failed = agentfly("tools", "call", "calculator", '{"expression": "1/0"}')
     assert (failed.exit_code, failed.stdout, "division by zero" in failed.stderr) == (1, "", True)

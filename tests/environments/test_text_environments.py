@@ -48,6 +48,9 @@ def test_a_text_environment_is_an_environment():
         assert await world.reset(Task("t"), 4) == Observation("Three doors.")
         assert await world.step("open door 1") == StepResult("A wall.")
         assert await world.step("open door 2") == StepResult("You win.", reward=1.0, terminated=True)
+        assert await world.step("open door 2") == StepResult("The episode is over.", terminated=True)
+        assert await world.reset(Task("t"), 4) == Observation("Three doors.")
+        assert await world.step("look") == StepResult("Three doors.")
         await world.close()
         await world.close()
 
@@ -73,6 +76,7 @@ def test_an_action_tool_steps_the_environment_of_its_context():
         wall, win = await tool.call({"door": 2}, context), await tool.call({"door": 1}, context)
         assert (wall.status, wall.content, wall.final) == (ToolStatus.OK, "A wall.", False)
         assert (win.status, win.content, win.final) == (ToolStatus.OK, "You win.", True)
+        await world.reset(Task("t"), 0)
         look = await world.tools()[1].call({}, context)
         assert look.content == "Three doors."
 

@@ -205,6 +205,14 @@ def test_turn_rewards_are_added_and_the_others_go_to_the_last_turn(chain):
     assert result.score == sum(result.turn_rewards) == 6
 
 
+@pytest.mark.parametrize("name", ["reward", "total"])
+def test_a_mapping_whose_sum_cannot_be_meant_is_refused(chain, name):
+    mapping = {name: 0.9, "right": 1}
+    with pytest.raises(AgentFlyError, match=f"call {name!r} 'score'"):
+        score(WeightedReward([named("own", mapping)], [1.0]), chain())
+    assert score(named("own", {**mapping, "score": 0.5}), chain()).score == 0.5
+
+
 def test_one_failing_part_fails_the_whole_by_name(chain):
     @reward
     def broken():

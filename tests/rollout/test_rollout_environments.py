@@ -91,6 +91,10 @@ def test_a_reward_replaces_the_sum_and_sees_the_living_environment(kit: Any, wal
         ("explode", "step raised RuntimeError: boom"),
         ("junk", "step returned tuple, not StepResult"),
         ("words", "step gave the reward 'much', which is no number"),
+        (
+            "wrap",
+            "step gave as observation Observation(content='a', info={}): it must be text, or text and image parts",
+        ),
     ],
 )
 def test_a_broken_step_is_an_environment_error(walk: Player, action: str, reason: str) -> None:

@@ -31,6 +31,8 @@ class Corridor:
             await asyncio.Event().wait()
         if action == "junk":
             return ("obs", 0.0, False)  # type: ignore[return-value]
+        if action == "wrap":
+            return StepResult(Observation("a"))  # type: ignore[arg-type]
         if action == "nan":
             return StepResult("?", reward=float("nan"))
         if action == "words":

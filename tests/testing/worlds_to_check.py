@@ -73,8 +73,8 @@ class ClosesOnce(Counting):
 
 
 class Undead(Counting):
-    def act(self, action):
-        result = super().act(action)
+    async def step(self, action):
+        result = self.act(action)
         if result.done:
             self.count = 0
         return result
