@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from agentfly_core.recipes.describe import section_in
+from agentfly_core.recipes.describe import describe_schema, section_in
 from agentfly_core.recipes.schema import Recipe, Section
 from agentfly_core.types.errors import UsageError, nearest
 
@@ -43,7 +43,7 @@ def _explain(error: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         *section, key = error["loc"]
         known = list(_section(section).model_fields)
-        guess = nearest(str(key), known)
+        guess = [*_elsewhere(str(key), error["input"]), *nearest(str(key), known)][:3]
         what = f"did you mean {' or '.join(map(repr, guess))}?" if guess else f"known here: {', '.join(known)}"
         return f"unknown key; {what}"
     if kind == "missing":
@@ -70,3 +70,17 @@ def _section(path: Sequence[int | str]) -> type[Section]:
         if isinstance(key, str):
             model = section_in(model.model_fields[key].annotation)[0] or model
     return model
+
+
+def _elsewhere(key: str, value: Any) -> list[str]:
+    """Where else in a recipe such a key may stand, as dotted paths; [] if in more places than help."""
+    inside = key
+    while isinstance(value, Mapping) and len(value) == 1:
+        ((name, value),) = value.items()
+        inside += f".{name}"
+    paths = [row["key"] for row in describe_schema() if ".N." not in row["key"]]
+    for tail in (inside, key):
+        found = [path for path in paths if path.endswith(f".{tail}")]
+        if found:
+            return found if len(found) <= 3 else []
+    return []

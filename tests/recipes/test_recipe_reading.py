@@ -147,6 +147,11 @@ def test_bad_overrides(override: str, says: str) -> None:
     [
         ({"train": {"stesp": 1}}, "r.yaml: train.stesp: unknown key; did you mean 'steps'?"),
         ({"train": {"optimizer": {"learning": 1}}}, "train.optimizer.learning: unknown key; known here: name, lr,"),
+        ({"train": {"checkpoint_every": 1}}, "unknown key; did you mean 'run.checkpoint_every'?"),
+        ({"steps": 3}, "r.yaml: steps: unknown key; did you mean 'train.steps' or 'sft.steps'?"),
+        ({"optimizer": {"lr": 1}}, "unknown key; did you mean 'train.optimizer.lr' or 'sft.optimizer.lr'?"),
+        ({"optimizer": {"lr": 1, "x": 1}}, "unknown key; did you mean 'train.optimizer' or 'sft.optimizer'?"),
+        ({"data": {"name": "x"}}, "r.yaml: data.name: unknown key; known here: train, eval,"),
         ({"rewards": [{"name": "a", "wieght": 1}]}, "r.yaml: rewards.0.wieght: unknown key; did you mean 'weight'?"),
         ({"data": {"train": {"source": "a", "limits": 1}}}, "data.train.limits: unknown key; did you mean 'limit'?"),
         ({"environment": {"name": "e", "capasity": 1}}, "environment.capasity: unknown key; did you mean 'capacity'?"),
