@@ -21,14 +21,15 @@ def build(what: str, factory: Callable[..., Any], options: Mapping[str, Any], **
         what: names the thing in messages: ``algorithm 'grpo'``.
 
     Raises:
-        UsageError: an option it does not know, lacks or has the wrong type, or that it refuses itself.
+        UsageError: an option it does not know, lacks or has the wrong type, or that it refuses itself. What an
+            option leads to (a file that is not there) counts as refused.
     """
     offered = {name: value for name, value in offered.items() if takes(factory, name)}
     arguments = {**offered, **check_options(what, factory, options, supplied=offered)}
     try:
         return factory(**arguments)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{what}: {error}") from error
+    except (TypeError, ValueError, OSError) as error:
+        raise UsageError(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
 
 
 def check_options(

@@ -109,6 +109,36 @@ def test_options_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert done.output == f"{tmp_path / 'words.txt'} 7 a\n"
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("table.read_text()", "[Errno 2] No such file or directory: '{table}'"),
+        ("raise ValueError('no words\\nin it')", "no words in it"),
+        ("None + 1", "unsupported operand type(s) for +: 'NoneType' and 'int'"),
+        ("raise ValueError", "ValueError"),
+    ],
+)
+def test_what_a_factory_finds_wrong_is_one_error(
+    with_shelf: dict[str, Any],
+    write_recipe: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    says: str,
+) -> None:
+    monkeypatch.setenv("AGENTFLY_DISABLE_PLUGINS", "all")
+    monkeypatch.chdir(tmp_path)
+    source = SHELF.replace("    @tool\n", f"    if table:\n        {body}\n\n    @tool\n")
+    (tmp_path / "shelves.py").write_text(f"from __future__ import annotations\n{source}")
+    error = f"tool 'shelf': {says.format(table=tmp_path / 'none.tsv')}\n"
+    called = CliRunner().invoke(cli, ["tools", "call", "shelf", "--plugin", "shelves.py", "--option", "table=none.tsv"])
+    assert (called.exit_code, called.stderr) == (2, f"error: {error}")
+    with_shelf["agent"]["tools"] = [{"name": "shelf", "options": {"table": "none.tsv"}}]
+    path = write_recipe(with_shelf)
+    shown = CliRunner().invoke(cli, ["recipe", "show", str(path)])
+    assert (shown.exit_code, shown.stderr) == (2, f"error: {path}: {error}")
+
+
 def test_a_tool_is_built_by_name(plugins: Plugins, tmp_path: Path) -> None:
     (tmp_path / "shelves.py").write_text("from __future__ import annotations\n" + SHELF)
     plugins.load_path(tmp_path / "shelves.py")
