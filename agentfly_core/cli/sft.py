@@ -42,6 +42,8 @@ def command(recipe: str, overrides: tuple[str, ...], output: str | None, as_json
     else:
         click.echo(f"model: {model}")
     if status.state == "stopped":
+        assert loaded.recipe.sft is not None
+        click.echo(f"stopped after {status.step} of {loaded.recipe.sft.steps} steps", err=True)
         raise SystemExit(EXIT_CODE)
 
 
@@ -52,13 +54,18 @@ def train(loaded: LoadedRecipe, folder: RunFolder) -> Path:
     from agentfly_core.learners.sft import run_sft
 
     assert loaded.recipe.sft is not None
-    message = "stopping after this step, the model is written; once more to stop at once"
+    message = "stopping after this step, the model is written; once more to stop at once (no model is written)"
     with (
         folder.recording_failure(),
-        stop_on_signal(lambda: folder.update_status("stopped"), message) as stop,
+        stop_on_signal(lambda: _stopped_at_once(folder), message) as stop,
         progress(loaded.plugins, loaded.recipe.sft.steps, columns=SFT_COLUMNS),
     ):
         return run_sft(loaded, folder, stop=stop)
+
+
+def _stopped_at_once(folder: RunFolder) -> str:
+    folder.update_status("stopped")
+    return "stopped at once; no model was written"
 
 
 def _copy(model: Path, output: Path) -> Path:

@@ -14,22 +14,27 @@ EXIT_CODE = 130
 
 
 @contextlib.contextmanager
-def stop_on_signal(at_once: Callable[[], None], message: str) -> Iterator[threading.Event]:
+def stop_on_signal(at_once: Callable[[], str], message: str) -> Iterator[threading.Event]:
     """An event that the first signal sets. Works in the main thread only.
 
     Args:
-        at_once: called before the process ends at the second signal; must be quick.
+        at_once: called before the process ends at the second signal, and says what is lost; must be quick.
         message: said on stderr at the first.
     """
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
-            at_once()
-            # Chains may be in any state and threads in any call: nothing that waits for them is "at once".
-            os._exit(EXIT_CODE)
+            try:
+                say(at_once())
+            finally:
+                # Chains may be in any state and threads in any call: nothing that waits for them is "at once".
+                os._exit(EXIT_CODE)
         stop.set()
-        os.write(sys.stderr.fileno(), f"\n{message}\n".encode())
+        say(message)
+
+    def say(text: str) -> None:
+        os.write(sys.stderr.fileno(), f"\n{text}\n".encode())
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -43,6 +43,8 @@ def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None,
         from agentfly_core.cli.dry_run import show_plan
 
         return show_plan(loaded, learner, as_json=as_json)
+    if (check_installed := getattr(learner, "check_installed", None)) is not None:
+        check_installed(loaded)
     run = loaded.recipe.run
     folder = folder or RunFolder.create(run.root, loaded.recipe.name, loaded.resolved(), plugins=loaded.plugins)
     click.echo(f"run folder: {folder.path}", err=True)
@@ -61,13 +63,22 @@ def train(loaded: LoadedRecipe, folder: RunFolder, learner: Learner, *, resume: 
     from agentfly_core.cli.stopping import stop_on_signal
 
     latest = folder.checkpoints.latest() if resume else None
-    message = "stopping after this step; once more to stop at once (the step is lost)"
+    message = "stopping after this step; once more to stop at once (what came after the last checkpoint is lost)"
     with (
         folder.recording_failure(),
-        stop_on_signal(lambda: folder.update_status("stopped"), message) as stop,
+        stop_on_signal(lambda: _stopped_at_once(folder), message) as stop,
         progress(loaded.plugins, loaded.recipe.train.steps, latest[0] if latest else 0),
     ):
         learner.train(loaded, folder, resume=resume, stop=stop)
+
+
+def _stopped_at_once(folder: RunFolder) -> str:
+    """Mark the run as stopped; what is lost, and how to go on."""
+    folder.update_status("stopped")
+    again, latest = f"agentfly train --resume {_short(folder.path)}", folder.checkpoints.latest()
+    if latest is None:
+        return f"stopped at once, before the first checkpoint; begin anew with: {again}"
+    return f"stopped at once; what came after step {latest[0]} is lost; go on from there with: {again}"
 
 
 def _check_resumable(loaded: LoadedRecipe, folder: RunFolder) -> None:

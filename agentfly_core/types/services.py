@@ -221,7 +221,12 @@ class MetricSink(Protocol):
 
 @runtime_checkable
 class Learner(Protocol):
-    """Drives training of a recipe. Gets the loaded recipe; see ``recipes.load.LoadedRecipe``."""
+    """Drives training of a recipe. Gets the loaded recipe; see ``recipes.load.LoadedRecipe``.
+
+    It may also have ``dry_run(recipe)``, which returns what it would do as plain data for ``agentfly train --dry-run``,
+    and ``check_installed(recipe)``, which raises ``MissingDependency`` before a run folder is made; a dry run does
+    without it.
+    """
 
     def check(self, recipe: Any) -> list[str]:
         """Reasons, each naming a field and a way out, for which it cannot honour the recipe; [] if it can."""

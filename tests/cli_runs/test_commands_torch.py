@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.torch
 
 Run = Callable[..., Result]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 SMALL = (
     "learner=local",
@@ -111,3 +114,19 @@ def test_sft_writes_a_model(agentfly: Run, workspace: Path, model: Path) -> None
     before = transformers.AutoModelForCausalLM.from_pretrained(model).state_dict()
     assert any(not torch.equal(weights[name], before[name]) for name in before)
     assert (workspace / "trained" / "tokenizer.json").is_file()
+
+
+def test_a_stopped_sft_says_how_far_it_came(start: Start, workspace: Path, model: Path) -> None:
+    talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+    (workspace / "talk.jsonl").write_text(json.dumps({"messages": talk}) + "\n")
+    process = start("sft", "recipe.yaml", "sft={data: talk.jsonl, steps: 100000, batch_size: 2}")
+    assert process.stderr is not None
+    while "step 1/" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    [path] = (workspace / "runs").iterdir()
+    folder = RunFolder.open(path)
+    assert folder.model_path.is_dir()
+    assert f"stopped after {folder.status().step} of 100000 steps" in said

@@ -29,6 +29,11 @@ def test_a_dry_run_refuses_what_training_refuses(agentfly: Run) -> None:
     assert "rewards: training needs at least one" in done.output
 
 
+def test_a_dry_run_needs_not_what_trains(agentfly: Run) -> None:
+    done = agentfly("train", "recipe.yaml", "learner.options.lacks=ray", "--dry-run")
+    assert done.exit_code == 0, done.output
+
+
 class Planner:
     def dry_run(self, recipe: Any) -> dict[str, Any]:
         return {

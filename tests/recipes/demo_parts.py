@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from agentfly_core import hookimpl, reward, tool
 from agentfly_core.templates import Rendered, TextTemplate, parse_hermes
-from agentfly_core.types import Observation, StepResult, Task
+from agentfly_core.types import MissingDependency, Observation, StepResult, Task
 
 
 @tool
@@ -111,11 +111,20 @@ class Counter:
 
 @dataclass
 class StubLearner:
-    """Keeps the learner's contract without learning: every step writes metrics, every second a checkpoint."""
+    """Keeps the learner's contract without learning: every step writes metrics, every second a checkpoint.
+
+    All steps but the first ``quick`` take ``pause`` seconds.
+    """
 
     pause: float = 0.0
+    quick: int = 0
     fail_at: int = 0
     refuse: bool = False
+    lacks: str = ""
+
+    def check_installed(self, recipe: Any) -> None:
+        if self.lacks:
+            raise MissingDependency(self.lacks, "the learner 'stub'", f"{self.lacks}==1")
 
     def check(self, recipe: Any) -> list[str]:
         return ["train.steps: the stub refuses; use 3"] if self.refuse else []
@@ -130,7 +139,7 @@ class StubLearner:
         else:
             folder.metrics.append(0, {"eval/sampled/success": 0.1, "eval/sampled/reward": 0.2})
         for step in range(done + 1, steps + 1):
-            time.sleep(self.pause)
+            time.sleep(self.pause if step > self.quick else 0)
             if step == self.fail_at:
                 folder.update_status("failed", error="RuntimeError: boom")
                 raise RuntimeError("boom")

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentfly_core.types import MissingDependency
 from agentfly_learner_openrlhf.failures import ClusterError
+from agentfly_learner_openrlhf.flags.upstream import REQUIREMENT
 from agentfly_learner_openrlhf.job import ENV, Job
 from agentfly_learner_openrlhf.options import LaunchOptions
 from agentfly_learner_openrlhf.orphans import end_left
@@ -39,7 +40,7 @@ def require() -> None:
         importlib.import_module("ray")
         importlib.import_module("openrlhf.cli.train_ppo_ray")
     except ImportError as error:
-        raise MissingDependency(error.name or "openrlhf", "the learner 'openrlhf'", "openrlhf[vllm]") from error
+        raise MissingDependency(error.name or "openrlhf", "the learner 'openrlhf'", REQUIREMENT) from error
 
 
 @contextlib.contextmanager

@@ -30,6 +30,18 @@ class OpenRLHFLearner:
 
         return check(recipe)
 
+    def check_installed(self, recipe: LoadedRecipe) -> None:
+        """Find out that what trains this recipe from here is installed.
+
+        Raises:
+            MissingDependency: it is not.
+        """
+        from agentfly_learner_openrlhf import cluster, submit
+        from agentfly_learner_openrlhf.flags import LearnerOptions
+
+        options = LearnerOptions.split(recipe.recipe.learner.options)[0]
+        (cluster if options.submit is None else submit).require()
+
     def dry_run(self, recipe: LoadedRecipe) -> dict[str, Any]:
         """The resolved flags and the GPUs of each role, as plain data, for ``agentfly train --dry-run``."""
         from agentfly_learner_openrlhf.flags import resolve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentfly_core.runs.files import replace_text
 from agentfly_core.types import MissingDependency, UsageError
 from agentfly_learner_openrlhf.failures import ClusterError
+from agentfly_learner_openrlhf.flags.upstream import REQUIREMENT
 from agentfly_learner_openrlhf.job import own_folder, write_recipe
 
 if TYPE_CHECKING:
@@ -19,6 +21,18 @@ if TYPE_CHECKING:
     from agentfly_learner_openrlhf.options import LaunchOptions
 
 LOOK_SECONDS = 1.0
+
+
+def require() -> None:
+    """Find out that what submits a job is installed.
+
+    Raises:
+        MissingDependency: it is not.
+    """
+    try:
+        importlib.import_module("ray.job_submission")
+    except ImportError as error:
+        raise MissingDependency("ray", "the learner 'openrlhf'", REQUIREMENT) from error
 
 
 def submit(
@@ -30,10 +44,9 @@ def submit(
         UsageError: the job ended with one.
         ClusterError: the job failed otherwise, or cannot be submitted.
     """
-    try:
-        from ray.job_submission import JobStatus, JobSubmissionClient
-    except ImportError as error:
-        raise MissingDependency("ray", "the learner 'openrlhf'", "openrlhf[vllm]") from error
+    require()
+    from ray.job_submission import JobStatus, JobSubmissionClient
+
     assert options.submit is not None
     try:
         client = JobSubmissionClient(options.submit)

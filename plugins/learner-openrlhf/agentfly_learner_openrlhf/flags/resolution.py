@@ -22,7 +22,7 @@ from agentfly_learner_openrlhf.flags.refusals import (
     option_reasons,
     recipe_reasons,
 )
-from agentfly_learner_openrlhf.flags.upstream import KNOWN_VERSION, Upstream, arguments, installed
+from agentfly_learner_openrlhf.flags.upstream import REQUIREMENT, Upstream, arguments, installed
 
 if TYPE_CHECKING:
     from agentfly_core.recipes.load import LoadedRecipe
@@ -153,5 +153,5 @@ def _check_known(mapped: list[Setting], upstream: Upstream) -> None:
     if missing := [setting.flag for setting in mapped if setting.flag not in flags]:
         raise UsageError(
             f"OpenRLHF {upstream.version} has no flag --{missing[0]}, which agentfly-plugin-learner-openrlhf sets. "
-            f"Install a version that it knows, pip install 'openrlhf[vllm]=={KNOWN_VERSION}', or a newer plugin"
+            f"Install a version that it knows, pip install '{REQUIREMENT}', or a newer plugin"
         )

@@ -24,6 +24,9 @@ from typing import Any, NoReturn
 from agentfly_core.types import MissingDependency, UsageError
 
 KNOWN_VERSION = "0.11.2"
+REQUIREMENT = f"openrlhf[vllm]=={KNOWN_VERSION}"
+"""What to install, in pip's words."""
+
 SCRIPT = "cli/train_ppo_ray.py"
 _NAMES = {"parser", "args", "argparse", "os", "datetime", "hierarchize", "print", *dir(builtins)}
 
@@ -38,7 +41,7 @@ def installed() -> Upstream:
     """
     spec = importlib.util.find_spec("openrlhf")
     if spec is None or spec.origin is None:  # a mere folder of this name has no origin
-        raise MissingDependency("openrlhf", "the learner 'openrlhf'", f"openrlhf[vllm]=={KNOWN_VERSION}")
+        raise MissingDependency("openrlhf", "the learner 'openrlhf'", REQUIREMENT)
     try:
         version = importlib.metadata.version("openrlhf")
     except importlib.metadata.PackageNotFoundError:
@@ -142,7 +145,7 @@ class Upstream:
     def _refuse(self, reason: str) -> NoReturn:
         raise UsageError(
             f"OpenRLHF {self.version} is a version that agentfly-plugin-learner-openrlhf does not know: its {SCRIPT} "
-            f"{reason}. Install a known one, pip install 'openrlhf[vllm]=={KNOWN_VERSION}', or a newer plugin"
+            f"{reason}. Install a known one, pip install '{REQUIREMENT}', or a newer plugin"
         )
 
 

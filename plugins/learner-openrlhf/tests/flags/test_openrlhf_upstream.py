@@ -9,10 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentfly_learner_openrlhf.flags import resolve, upstream
 from agentfly_learner_openrlhf.flags.upstream import Upstream, arguments, installed
+from agentfly_learner_openrlhf.learner import OpenRLHFLearner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,6 +121,19 @@ def test_without_openrlhf_the_error_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match=r"pip install 'openrlhf\[vllm\]==0.11.2'"):
         installed.__wrapped__()
+
+
+@pytest.mark.parametrize("options", [{}, {"submit": "http://head:8265"}])
+def test_without_ray_the_error_says_what_to_install(
+    load: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray.job_submission", None)
+    loaded = load(**options)
+    learner = OpenRLHFLearner(**loaded.recipe.learner.options)
+    assert learner.check(loaded) == []
+    with pytest.raises(MissingDependency, match=r"'ray'.* pip install 'openrlhf\[vllm\]==0.11.2'"):
+        learner.check_installed(loaded)
 
 
 def test_a_folder_of_this_name_is_not_openrlhf(tmp_path: Path) -> None:
