@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ def find_recipe(target: str | Path) -> Path:
 
 
 def offered_recipes() -> list[dict[str, str]]:
-    """name, distribution and first comment of every recipe that installed packages offer; a broken package's error."""
+    """name, distribution and first sentence of every recipe that installed packages offer; a broken package's error."""
     rows = []
     for entry in sorted(importlib.metadata.entry_points(group=RECIPES), key=lambda e: e.name):
         try:
@@ -55,8 +57,11 @@ def offered_recipes() -> list[dict[str, str]]:
 
 
 def _about(recipe: Path) -> str:
-    first = recipe.read_text(encoding="utf-8").partition("\n")[0]
-    return first.lstrip("# ").rstrip() if first.startswith("#") else ""
+    """The first sentence of the comment that begins the file, of which indented lines (commands) are no part."""
+    lines = recipe.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: re.match(r"# ?\S", line), lines)
+    text = " ".join(line.lstrip("# ").rstrip() for line in comment)
+    return re.split(r"(?<=[.!?])\s+(?![a-z])", text)[0]
 
 
 def offered_models() -> set[str]:

@@ -235,9 +235,13 @@ def test_packaged_recipes_are_listed(site, agentfly):
     (package / "__init__.py").touch()
     (package / "one.yaml").write_text("# The first.\nname: one\n")
     (package / "two.yaml").write_text("name: two\n")
+    (package / "three.yaml").write_text("# Learns Qwen2.5 to add (as in\n# school). More.\nname: x\n")
+    (package / "four.yaml").write_text("# No full stop\n#   agentfly train acme:four\nname: x\n")
     done = agentfly("recipe", "list", "--json")
     rows = {row["name"]: row for row in json.loads(done.stdout)}
     assert rows["acme:one"] == {"name": "acme:one", "distribution": "dist-recipes", "about": "The first."}
     assert rows["acme:two"]["about"] == ""
+    assert rows["acme:three"]["about"] == "Learns Qwen2.5 to add (as in school)."
+    assert rows["acme:four"]["about"] == "No full stop"
     assert "af_cli_lost" in rows["lost"]["about"]
     assert done.exit_code == 0
