@@ -240,8 +240,17 @@ def import_target(target: str) -> Any:
     module, _, attribute = target.rpartition(":")
     if not module.strip() or not attribute.strip():
         raise UsageError(f"{target!r} is no import path of the form 'module:attribute'")
-    home = import_file(Path(module), reload=False) if module.endswith(".py") else importlib.import_module(module)
-    return functools.reduce(getattr, attribute.split("."), home)
+    return functools.reduce(getattr, attribute.split("."), import_home(module))
+
+
+def import_home(module: str) -> ModuleType:
+    """The module of an import path: ``module`` or ``/path/file.py``.
+
+    Raises:
+        UsageError: the file does not exist.
+        Exception: whatever the module raises at import.
+    """
+    return import_file(Path(module), reload=False) if module.endswith(".py") else importlib.import_module(module)
 
 
 def import_file(path: Path, *, reload: bool = True) -> ModuleType:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,8 +14,8 @@ from typing import Any
 from agentfly_core.recipes.calling import build
 from agentfly_core.recipes.files import SUFFIXES, Row, file_rows
 from agentfly_core.recipes.schema import DataSection, DataSource
-from agentfly_core.registry import import_target
-from agentfly_core.types import Message, Split, Task, UsageError, derive_seed
+from agentfly_core.registry import import_home
+from agentfly_core.types import Message, Split, Task, UnknownName, UsageError, derive_seed
 
 _ROLES = ("system", "user", "assistant", "tool")
 
@@ -207,17 +209,23 @@ def _message(message: Any, where: str) -> Message:
 
 
 def _import(target: str, base: Path, modules: Mapping[str, Path], where: str) -> Callable[..., Any]:
-    module, colon, attribute = target.rpartition(":")
-    if not colon:
+    module, _, attribute = target.rpartition(":")
+    if not module or not attribute:
         raise UsageError(f"{where}: {target!r} is neither a file ({', '.join(SUFFIXES)}) nor module:function")
     if module in modules:
         module = str(modules[module])
     elif module.endswith(".py"):
         module = str(base / module)
     try:
-        function = import_target(f"{module}:{attribute}")
+        home = import_home(module)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{where}: {target!r} cannot be imported: {error}") from error
+    try:
+        function = functools.reduce(getattr, attribute.split("."), home)
+    except AttributeError:
+        own = [n for n, f in vars(home).items() if inspect.isfunction(f) and f.__module__ == home.__name__]
+        place = getattr(home, "__file__", None) or module
+        raise UsageError(f"{where}: {UnknownName(f'function of {place}', attribute, own)}") from None
     if not callable(function):
         raise UsageError(f"{where}: {target!r} is no function but {function!r:.60}")
     found: Callable[..., Any] = function

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import runpy
 from pathlib import Path
 from typing import Any
@@ -106,15 +107,18 @@ def test_a_function_gets_what_it_takes() -> None:
             "unknown option of data source 'demo_parts:rows' 'cuont'; did you mean 'count'",
         ),
         ("demo_parts:rows", {"count": "2"}, "option 'count' of data source 'demo_parts:rows': must be a valid integer"),
-        ("demo_parts:none", {}, "data.train: 'demo_parts:none' cannot be imported"),
+        ("demo_parts:row", {}, f"data.train: unknown function of {PARTS} 'row'; did you mean 'rows'?"),
+        (f"{PARTS}:row", {}, f"data.train: unknown function of {PARTS} 'row'; did you mean 'rows'?"),
+        ("json:lods", {}, "json/__init__.py 'lods'; did you mean 'loads' or 'load'?"),
+        ("demo_parts:xyz", {}, "'xyz'; known: empty, finite_stream, junk, make_algorithm, register_"),
         ("no_such_module:f", {}, "data.train: 'no_such_module:f' cannot be imported"),
-        ("demo_parts:PARTS_MISSING.deep", {}, "cannot be imported"),
+        ("demo_parts:PARTS_MISSING.deep", {}, "'PARTS_MISSING.deep'; known: "),
         ("demo_parts:junk", {}, "demo_parts:junk, row 1: a row is a mapping or a Task, got 1"),
         ("rows", {}, "is neither a file"),
     ],
 )
 def test_a_function_that_does_not_fit(source: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(UsageError, match=says.replace("(", r"\(")):
+    with pytest.raises(UsageError, match=re.escape(says)):
         list(rows_of(source, **options).first(9))
 
 
