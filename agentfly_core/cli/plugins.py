@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
@@ -81,10 +82,11 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 @click.option("--into", type=click.Path(file_okay=False), default=".", help="Folder to create it in.")
 def new_plugin(name: str, into: str) -> None:
     """Create a small plugin package: a tool, a reward and a test."""
-    from agentfly_core.cli.scaffold import create
+    from agentfly_core.cli.scaffold import PREFIX, create
 
     folder = create(name, into)
-    click.echo(f"created {folder}\nnext: cd {folder} && pip install -e . && pytest && agentfly plugins show {name}")
+    place, name = shlex.quote(str(folder)), folder.name.removeprefix(PREFIX)
+    click.echo(f"created {folder}\nnext: pip install -e {place} && pytest {place} && agentfly plugins show {name}")
 
 
 def _row(record: PluginRecord) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from agentfly_core import __version__
 from agentfly_core.types.errors import UsageError
 
+PREFIX = "agentfly-plugin-"
+
 _PYPROJECT = """\
 [build-system]
 requires = ["hatchling>=1.26"]
@@ -112,12 +114,16 @@ An AgentFly plugin with the tool `word_count` and the reward `brevity`.
 def create(name: str, into: str | Path) -> Path:
     """Write the package ``agentfly-plugin-NAME`` into a new folder of that name, which is returned.
 
+    Args:
+        name: of the plugin; that of its package means the same.
+
     Raises:
         UsageError: the name will not do, or the folder exists.
     """
+    name = name.removeprefix(PREFIX)
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise UsageError(f"{name!r} is no name for a plugin: lower-case letters and digits in words joined by '-'")
-    folder = Path(into) / f"agentfly-plugin-{name}"
+    folder = Path(into) / f"{PREFIX}{name}"
     if folder.exists():
         raise UsageError(f"{folder} exists already")
     package = f"agentfly_{name.replace('-', '_')}"

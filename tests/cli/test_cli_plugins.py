@@ -193,6 +193,7 @@ def scaffold(site, agentfly, tmp_path) -> Path:
     assert done.exit_code == 0
     folder = tmp_path / "agentfly-plugin-my-thing"
     assert f"created {folder}" in done.output
+    assert f"pip install -e {folder} && pytest {folder} && agentfly plugins show my-thing" in done.output
     return folder
 
 
@@ -220,10 +221,17 @@ def test_a_new_plugins_metadata_names_its_module(scaffold):
     assert (scaffold / "agentfly_my_thing" / "__init__.py").is_file()
 
 
+def test_a_new_plugin_may_be_named_by_its_package(agentfly, tmp_path):
+    done = agentfly("plugins", "new", "agentfly-plugin-foo", "--into", str(tmp_path))
+    assert "agentfly plugins show foo\n" in done.stdout
+    assert (tmp_path / "agentfly-plugin-foo" / "agentfly_foo" / "tools.py").is_file()
+
+
 def test_new_refuses_bad_names_and_existing_folders(scaffold, agentfly, tmp_path):
-    again = agentfly("plugins", "new", "my-thing", "--into", str(tmp_path))
-    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
-    for name in ("My", "a b", "../x", "a--b", "1a"):
+    for name in ("my-thing", "agentfly-plugin-my-thing"):
+        again = agentfly("plugins", "new", name, "--into", str(tmp_path))
+        assert (again.exit_code, "agentfly-plugin-my-thing exists already" in again.stderr) == (2, True)
+    for name in ("agentfly-plugin-", "My", "a b", "../x", "a--b", "1a"):
         wrong = agentfly("plugins", "new", name, "--into", str(tmp_path))
         assert (wrong.exit_code, "is no name for a plugin" in wrong.stderr) == (2, True)
 

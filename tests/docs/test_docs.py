@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+OFFLINE = "--no-deps --no-build-isolation"
+"""Added to what pages install: all that it needs is installed already."""
 RUNNABLE = [p for p in PAGES if re.search(r"^```\w+ run$", p.read_text(), re.MULTILINE)]
 
 
@@ -51,7 +53,7 @@ def test_what_a_page_runs_works(page: Path, tmp_path: Path) -> None:
                 for line in text.splitlines():
                     if line.startswith("pip install"):
                         installed += [word for word in shlex.split(line) if word.startswith("agentfly-plugin-")]
-                        line = f"{sys.executable} -m {line}"
+                        line = f"{sys.executable} -m {line} {OFFLINE}"
                     run(["bash", "-euc", line], tmp_path, env, line)
     finally:
         for package in installed:
