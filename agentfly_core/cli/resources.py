@@ -67,7 +67,10 @@ def sweep(run_id: str | None, as_json: bool) -> None:
         return
     click.echo(f"{result['ended']} ended")
     for run, kinds in result["unknown"].items():
-        click.echo(f"{', '.join(kinds)} of the unknown run {run}; end it with: agentfly resources sweep --run {run}")
+        click.echo(
+            f"{', '.join(kinds)} of the unknown run {run}: it may be at work for another user or host. If you know "
+            f"that it is not, end it with: agentfly resources sweep --run {run}"
+        )
 
 
 async def _sweep(providers: dict[str, Any], run_id: str | None) -> dict[str, Any]:

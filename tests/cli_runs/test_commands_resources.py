@@ -75,3 +75,14 @@ def test_status_of_an_unreachable_coordinator_is_one_clear_error(run):
 def test_sweep_says_how_many_it_ended(run):
     assert run("sweep").startswith("0 ended")
     assert json.loads(run("sweep", "--run", "nobody", "--json"))["ended"] == 0
+
+
+def test_sweep_warns_before_it_offers_to_end_an_unknown_run(run, monkeypatch):
+    async def unknown(providers):
+        return {"r7": ["docker", "worker"]}
+
+    monkeypatch.setattr("agentfly_core.resources.sweeping.unknown_runs", unknown)
+    line = run("sweep").splitlines()[1]
+    said, _, offered = line.partition("end it with: ")
+    assert said.startswith("docker, worker of the unknown run r7: it may be at work for another user or host")
+    assert offered == "agentfly resources sweep --run r7"
