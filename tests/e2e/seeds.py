@@ -40,7 +40,7 @@ def quickstart_learned(before: Row, after: Row) -> bool:
 
 
 def rooms_learned(before: Row, after: Row) -> bool:
-    return after[SAMPLED] >= before[SAMPLED] + 0.2 and after[GREEDY] >= before[GREEDY]
+    return after[SAMPLED] >= max(0.95, before[SAMPLED] + 0.1) and after[GREEDY] >= 0.95
 
 
 TASKS: dict[str, tuple[Callable[[int, Path], None], Callable[[Row, Row], bool]]] = {
