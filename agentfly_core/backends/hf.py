@@ -157,7 +157,10 @@ class HFBackend:
 
     async def close(self) -> None:
         """End the thread and free the cache; unfinished requests fail. May be called again."""
-        await asyncio.to_thread(self._stop)
+        try:
+            await asyncio.to_thread(self._stop)
+        except RuntimeError:  # at the interpreter's exit no thread can be had
+            self._stop()
 
     async def _stop_texts(self, request: GenerationRequest) -> StopTexts | None:
         """What finds the request's stop texts. Reading the tokenizer must not hold up the caller's loop."""

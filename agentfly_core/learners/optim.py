@@ -11,6 +11,7 @@ from torch import nn
 
 from agentfly_core.learners.muon import Muon
 from agentfly_core.recipes.schema import OptimizerSection
+from agentfly_core.types import UsageError
 
 
 class ScheduledOptimizer:
@@ -39,12 +40,22 @@ class ScheduledOptimizer:
         return float(nn.utils.clip_grad_norm_(self._parameters, self.section.max_grad_norm))
 
     def step(self, position: int) -> float:
-        """Take step number ``position`` (the first is 0) of the schedule; returns its learning rate."""
+        """Take step number ``position`` (the first is 0) of the schedule; returns its learning rate.
+
+        Raises:
+            UsageError: it made weights that are not finite.
+        """
         factor = lr_factor(self.section, position, self._total)
         for optimizer, base in zip(self._optimizers, self._base, strict=True):
             for group, lr in zip(optimizer.param_groups, base, strict=True):
                 group["lr"] = lr * factor
             optimizer.step()
+        largest = [torch.linalg.vector_norm(p.detach(), ord=math.inf) for p in self._parameters if p.numel()]
+        if largest and not bool(torch.stack(largest).isfinite().all()):
+            raise UsageError(
+                f"the weights are not finite after an optimizer step with a learning rate of {self.section.lr * factor:g}: "
+                "they are not saved. Go on from the last checkpoint with a smaller optimizer.lr"
+            )
         return self.section.lr * factor
 
     def state_dict(self) -> dict[str, Any]:

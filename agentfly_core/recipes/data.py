@@ -15,7 +15,7 @@ from agentfly_core.recipes.calling import build
 from agentfly_core.recipes.files import SUFFIXES, Row, file_rows
 from agentfly_core.recipes.schema import DataSection, DataSource
 from agentfly_core.registry import import_home
-from agentfly_core.types import Message, Split, Task, UnknownName, UsageError, derive_seed
+from agentfly_core.types import Message, Split, Task, UnknownName, UsageError, derive_seed, is_content
 
 _ROLES = ("system", "user", "assistant", "tool")
 
@@ -148,6 +148,8 @@ def to_task(row: Row, data: DataSection, *, needs_prompt: bool) -> Task:
     fields = dict(row.values)
     identifier = fields.pop(data.id, None)
     prompt = fields.pop(data.prompt, None)
+    if data.prompt in row.values and needs_prompt and not prompt:
+        raise UsageError(f"{row.where}: column {data.prompt!r} (data.prompt) is empty")
     if prompt is None and needs_prompt:
         columns = ", ".join(map(str, row.values)) or "none"
         raise UsageError(f"{row.where}: no column {data.prompt!r} (data.prompt); its columns: {columns}")
@@ -202,10 +204,14 @@ def _message(message: Any, where: str) -> Message:
         plain = {k: v for k, v in message.items() if v is not None}
         if message["role"] == "assistant":
             plain.setdefault("content", "")
-        if isinstance(plain.get("content"), str | list):
+        if is_content(plain.get("content")) and _are_calls(plain.get("tool_calls", [])):
             return plain  # type: ignore[return-value]
-    form = f"a role ({', '.join(_ROLES)}) and a content (text or parts)"
+    form = f"a role ({', '.join(_ROLES)}), a content (text, or text and image parts) and, if any, a list of tool calls"
     raise UsageError(f"{where}: a message has {form}, got {message!r:.80}")
+
+
+def _are_calls(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(call, Mapping) for call in value)
 
 
 def _import(target: str, base: Path, modules: Mapping[str, Path], where: str) -> Callable[..., Any]:

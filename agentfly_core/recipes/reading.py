@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+MAX_PARTS = 100_000
+"""Lists and mappings of a recipe, anchors written out."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -95,14 +98,30 @@ def parse_yaml(text: str) -> Any:
     """One YAML document as plain data.
 
     Raises:
-        yaml.YAMLError: it is malformed, nested too deeply, or a value is not what its tag says (``!!int x``).
+        yaml.YAMLError: it is malformed, nested too deeply or without end, or a value is not what its tag says (``!!int x``).
     """
     try:
-        return yaml.load(text, _Loader)
+        data = yaml.load(text, _Loader)
+        _refuse_endless(data, set(), iter(range(MAX_PARTS)))
+        return data
     except RecursionError:
         raise yaml.YAMLError("nested too deeply") from None
     except (ValueError, KeyError, AttributeError) as error:  # PyYAML's constructors trust explicit tags
         raise yaml.YAMLError(f"a value is not what its tag says ({error})") from error
+
+
+def _refuse_endless(value: Any, above: set[int], budget: Iterator[int]) -> None:
+    """Anchors can make a few lines as long as one likes, and a part of itself."""
+    if not isinstance(value, dict | list):
+        return
+    if id(value) in above:
+        raise yaml.YAMLError("an anchor contains itself")
+    if next(budget, None) is None:
+        raise yaml.YAMLError(f"it has more than {MAX_PARTS} parts, anchors written out")
+    above.add(id(value))
+    for part in value.values() if isinstance(value, dict) else value:
+        _refuse_endless(part, above, budget)
+    above.discard(id(value))
 
 
 def is_override(text: str) -> bool:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 Positive = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _named(value: Any) -> Any:
@@ -156,10 +157,10 @@ class OptimizerSection(Section):
     name: Literal["adamw", "muon"] = "adamw"
     """``muon``: Muon on hidden matrices with ``lr * matrix_lr_scale``, AdamW on the rest."""
     lr: Annotated[float, Field(gt=0)] = 1e-6
-    matrix_lr_scale: float = 5.0
-    betas: Annotated[tuple[float, float], Field(strict=False)] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
+    matrix_lr_scale: Annotated[float, Field(gt=0)] = 5.0
+    betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
+    eps: Annotated[float, Field(ge=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     schedule: Literal["constant", "linear", "cosine"] = "constant"

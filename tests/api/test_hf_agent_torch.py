@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.torch
 
 
-def test_the_minimal_script(model: Path, plugins: Plugins, parts: dict[str, Any]) -> None:
+def save_model(folder: Path) -> None:
     torch.manual_seed(0)
     config = transformers.Qwen2Config(
         vocab_size=264,
@@ -27,7 +29,11 @@ def test_the_minimal_script(model: Path, plugins: Plugins, parts: dict[str, Any]
         num_key_value_heads=1,
         max_position_embeddings=256,
     )
-    transformers.Qwen2ForCausalLM(config).save_pretrained(model)
+    transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+def test_the_minimal_script(model: Path, plugins: Plugins, parts: dict[str, Any]) -> None:
+    save_model(model)
 
     async def main() -> Any:
         agent = HFAgent(
@@ -49,3 +55,21 @@ def test_the_minimal_script(model: Path, plugins: Plugins, parts: dict[str, Any]
     assert all(0 < t.sampled_tokens <= 24 for t in first.trajectories)
     assert len({t.segments[0].token_ids for t in first.trajectories}) > 1  # chains differ
     assert greedy[0].trajectories[0].segments[0].token_ids == greedy[1].trajectories[0].segments[0].token_ids
+
+
+def test_a_script_that_never_closes_its_model_ends_quietly(model: Path) -> None:
+    save_model(model)
+    demo = Path(__file__).parent.parent / "recipes" / "demo_parts.py"
+    script = (
+        "import asyncio, sys\n"
+        "from agentfly_core import HFAgent\n"
+        "from agentfly_core.plugins import Plugins\n"
+        "plugins = Plugins.load(); plugins.load_path(sys.argv[2])\n"
+        "agent = HFAgent(sys.argv[1], template='mini', plugins=plugins)\n"
+        "result = asyncio.run(agent.run([{'role': 'user', 'content': 'hm?'}], max_turns=1, max_tokens=4))\n"
+        "print(len(result.trajectories))\n"
+    )
+    command = [sys.executable, "-c", script, str(model), str(demo)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+    assert "Traceback" not in done.stderr

@@ -29,6 +29,7 @@ from agentfly_core.types import (  # noqa: E402
     Trajectory,
     Turn,
     TurnSpan,
+    UsageError,
 )
 
 
@@ -46,6 +47,14 @@ class Recording(ScheduledOptimizer):
         self.positions.append(position)
         self.gradients.append({n: p.grad.clone() for n, p in self.model.named_parameters()})
         return super().step(position)
+
+
+def test_a_step_that_destroys_the_weights_is_an_error() -> None:
+    model = torch.nn.Linear(2, 2)
+    optimizer = ScheduledOptimizer(model, OptimizerSection(lr=1e300), 10)
+    model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(UsageError, match="not finite after an optimizer step with a learning rate of 1e[+]300"):
+        optimizer.step(0)
 
 
 def chains_of(policy: Policy, rewards: list[list[float | None]], *, segments: int = 1) -> list[Trajectory]:

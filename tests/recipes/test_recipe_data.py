@@ -183,11 +183,27 @@ def test_to_task() -> None:
     assert to_task(Row({"n": 1}, 0, "here"), data, needs_prompt=False).messages == ()
     with pytest.raises(UsageError, match=r"here: no column 'question' \(data\.prompt\); its columns: prompt, answer"):
         to_task(Row({"prompt": "x", "answer": 1}, 0, "here"), data, needs_prompt=True)
+    for empty in (None, "", []):
+        with pytest.raises(UsageError, match=r"here: column 'question' \(data\.prompt\) is empty"):
+            to_task(Row({"question": empty}, 0, "here"), data, needs_prompt=True)
     own = runpy.run_path(str(PARTS))["tasks_not_rows"]()[0]
     assert to_task(Row(own, 0, "here"), data, needs_prompt=True) is own
 
 
-@pytest.mark.parametrize("prompt", [3, [3], [{"role": "robot", "content": "x"}], [{"role": "user"}], {"role": "user"}])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        3,
+        [3],
+        [{"role": "robot", "content": "x"}],
+        [{"role": "user"}],
+        {"role": "user"},
+        [{"role": "user", "content": [5]}],
+        [{"role": "user", "content": [{"type": "text"}]}],
+        [{"role": "assistant", "content": "", "tool_calls": 5}],
+        [{"role": "assistant", "content": "", "tool_calls": [5]}],
+    ],
+)
 def test_prompts_of_another_form(prompt: Any) -> None:
     with pytest.raises(UsageError, match="here: "):
         to_messages(prompt, "here")

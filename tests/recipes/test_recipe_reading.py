@@ -61,6 +61,9 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
     assert check_recipe(yaml_data).train.optimizer.lr == 0.0001
 
 
+LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
@@ -70,6 +73,8 @@ def test_yaml_and_toml_say_the_same(tmp_path: Path) -> None:
         ("a.yaml", "", r"got nothing"),
         ("a.yaml", "a: !!python/object:os.system {}", r"could not determine a constructor"),
         ("a.yaml", "a: 1\n? [b]\n: 2\n", r"a\.yaml:2: a key must be a name"),
+        ("a.yaml", "a: &a {b: *a}", r"a\.yaml: an anchor contains itself"),
+        ("a.yaml", LAUGHS, r"a\.yaml: it has more than 100000 parts, anchors written out"),
         ("a.yaml", "a: " + "[" * 5000, r"a\.yaml: nested too deeply"),
         ("a.yaml", "a: !!int x", r"a\.yaml: a value is not what its tag says"),
         ("a.yaml", "a: !!bool perhaps", r"a\.yaml: a value is not what its tag says"),
