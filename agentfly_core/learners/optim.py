@@ -52,8 +52,9 @@ class ScheduledOptimizer:
             optimizer.step()
         largest = [torch.linalg.vector_norm(p.detach(), ord=math.inf) for p in self._parameters if p.numel()]
         if largest and not bool(torch.stack(largest).isfinite().all()):
+            rate = self.section.lr * factor
             raise UsageError(
-                f"the weights are not finite after an optimizer step with a learning rate of {self.section.lr * factor:g}: "
+                f"the weights are not finite after an optimizer step with a learning rate of {rate:g}: "
                 "they are not saved. Go on from the last checkpoint with a smaller optimizer.lr"
             )
         return self.section.lr * factor

@@ -98,7 +98,8 @@ def parse_yaml(text: str) -> Any:
     """One YAML document as plain data.
 
     Raises:
-        yaml.YAMLError: it is malformed, nested too deeply or without end, or a value is not what its tag says (``!!int x``).
+        yaml.YAMLError: it is malformed, nested too deeply or without end, or a value is not what its tag says
+            (``!!int x``).
     """
     try:
         data = yaml.load(text, _Loader)

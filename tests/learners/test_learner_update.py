@@ -53,7 +53,7 @@ def test_a_step_that_destroys_the_weights_is_an_error() -> None:
     model = torch.nn.Linear(2, 2)
     optimizer = ScheduledOptimizer(model, OptimizerSection(lr=1e300), 10)
     model(torch.ones(1, 2)).sum().backward()
-    with pytest.raises(UsageError, match="not finite after an optimizer step with a learning rate of 1e[+]300"):
+    with pytest.raises(UsageError, match=r"not finite after an optimizer step with a learning rate of 1e[+]300"):
         optimizer.step(0)
 
 
