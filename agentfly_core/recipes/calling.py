@@ -30,6 +30,8 @@ def build(what: str, factory: Callable[..., Any], options: Mapping[str, Any], **
         return factory(**arguments)
     except (TypeError, ValueError, OSError) as error:
         raise UsageError(f"{what}: {' '.join(str(error).split()) or type(error).__name__}") from error
+    except SystemExit as error:
+        raise UsageError(f"{what} ends the process (sys.exit)") from error
 
 
 def check_options(

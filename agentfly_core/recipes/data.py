@@ -117,11 +117,17 @@ def call_source(
     """The rows that a function yields; it gets ``split`` and ``seed`` if it takes them, and the options."""
 
     def rows() -> Iterator[Row]:
-        for number, values in enumerate(call()):
+        for number, values in enumerate(going_on(call())):
             if not isinstance(values, Task | Mapping):
                 raise UsageError(f"{name}, row {number + 1}: a row is a mapping or a Task, got {values!r:.60}")
             plain = values if isinstance(values, Task) else dict(values)
             yield Row(plain, number, f"{name}, row {number + 1}")
+
+    def going_on(made: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from made
+        except SystemExit as error:
+            raise UsageError(f"data source {name!r} ends the process (sys.exit)") from error
 
     def call() -> Iterable[Any]:
         made = build(f"data source {name!r}", function, options, split=split, seed=seed)

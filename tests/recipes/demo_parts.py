@@ -180,6 +180,15 @@ def junk() -> list[int]:
     return [1, 2]
 
 
+def leaving() -> list[Any]:
+    raise SystemExit(0)
+
+
+def leaving_late() -> Iterator[dict[str, Any]]:
+    yield {"prompt": "x"}
+    raise SystemExit(0)
+
+
 def empty() -> Iterator[dict[str, Any]]:
     return iter(())
 

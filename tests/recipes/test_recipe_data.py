@@ -114,6 +114,8 @@ def test_a_function_gets_what_it_takes() -> None:
         ("no_such_module:f", {}, "data.train: 'no_such_module:f' cannot be imported"),
         ("demo_parts:PARTS_MISSING.deep", {}, "'PARTS_MISSING.deep'; known: "),
         ("demo_parts:junk", {}, "demo_parts:junk, row 1: a row is a mapping or a Task, got 1"),
+        ("demo_parts:leaving", {}, "data source 'demo_parts:leaving' ends the process (sys.exit)"),
+        ("demo_parts:leaving_late", {}, "data source 'demo_parts:leaving_late' ends the process (sys.exit)"),
         ("rows", {}, "is neither a file"),
     ],
 )
