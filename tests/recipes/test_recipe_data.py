@@ -110,7 +110,7 @@ def test_a_function_gets_what_it_takes() -> None:
         ("demo_parts:row", {}, f"data.train: unknown function of {PARTS} 'row'; did you mean 'rows'?"),
         (f"{PARTS}:row", {}, f"data.train: unknown function of {PARTS} 'row'; did you mean 'rows'?"),
         ("json:lods", {}, "json/__init__.py 'lods'; did you mean 'loads' or 'load'?"),
-        ("demo_parts:xyz", {}, "'xyz'; known: empty, finite_stream, junk, leaving, leaving_late, make_algorithm, register_"),
+        ("demo_parts:xyz", {}, "'xyz'; known: empty, finite_stream, junk, leaving, leaving_late, make_"),
         ("no_such_module:f", {}, "data.train: 'no_such_module:f' cannot be imported"),
         ("demo_parts:PARTS_MISSING.deep", {}, "'PARTS_MISSING.deep'; known: "),
         ("demo_parts:junk", {}, "demo_parts:junk, row 1: a row is a mapping or a Task, got 1"),
