@@ -82,7 +82,7 @@ def _row(folder: RunFolder) -> dict[str, Any]:
     last = _last_training(folder.metrics.read())
     return {
         "run": folder.path.name,
-        "state": f"{status.state} (stale)" if status.stale else status.state,
+        "state": f"{status.state} (stale)" if folder.stale() else status.state,
         "step": status.step,
         "started": _time(status.started),
         "updated": _time(status.updated),

@@ -46,6 +46,8 @@ def command(recipe: str | None, overrides: tuple[str, ...], resumed: str | None,
     if (check_installed := getattr(learner, "check_installed", None)) is not None:
         check_installed(loaded)
     run = loaded.recipe.run
+    if folder is not None:
+        folder.update_status("running")  # from here on nobody else can
     folder = folder or RunFolder.create(run.root, loaded.recipe.name, loaded.resolved(), plugins=loaded.plugins)
     click.echo(f"run folder: {folder.path}", err=True)
     train(loaded, folder, learner, resume=resumed is not None)
@@ -95,8 +97,8 @@ def _check_resumable(loaded: LoadedRecipe, folder: RunFolder) -> None:
             "RECIPE out to go on with the run's own"
         )
     status, latest = folder.status(), folder.checkpoints.latest()
-    if status.state == "running" and not status.stale:
-        raise UsageError(f"{folder.path} is running (process {status.pid} on {status.host})")
+    if status.state == "running" and not folder.stale():
+        raise folder.taken()
     # Killed between its last checkpoint and its final weights, a run has these yet to write.
     if latest and latest[0] >= loaded.recipe.train.steps and status.state == "finished":
         raise UsageError(f"{folder.path} has all its {latest[0]} steps; set train.steps=N higher to go on")

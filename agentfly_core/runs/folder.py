@@ -5,6 +5,7 @@
     recipe.yaml                       as resolved: loads again from anywhere
     environment.json                  versions, machine, seed, plugins
     status.json                       what it is doing, or how it ended
+    .lock                             held by the process that runs it
     metrics.jsonl                     one line a step
     trajectories/step-000001-train.parquet
     checkpoints/step-000010/
@@ -29,6 +30,7 @@ from typing import Any
 import yaml
 
 from agentfly_core.plugins import Plugins
+from agentfly_core.runs import lock
 from agentfly_core.runs.checkpoints import Checkpoints
 from agentfly_core.runs.environment import environment_facts
 from agentfly_core.runs.files import replace_folder, replace_text
@@ -55,6 +57,7 @@ class RunFolder:
             plugins: named with their states in ``environment.json``.
         """
         folder = cls(_unique(Path(root), name).resolve())
+        folder.take()
         replace_text(folder.recipe_path, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
         facts = environment_facts(seed=recipe.get("seed"), plugins=plugins)
         replace_text(folder.path / "environment.json", json.dumps(facts, indent=2) + "\n")
@@ -115,8 +118,40 @@ class RunFolder:
         """The state as last written."""
         return read_status(self._status_path)
 
+    def stale(self) -> bool:
+        """It says that it is running, but nobody runs it."""
+        return self.status().stale(lock.is_held(self.path))
+
+    def take(self, *, shared: bool = False) -> None:
+        """Say that this process runs the run, until its status says that it has ended or the process does.
+
+        Args:
+            shared: together with the process that submitted this one, or was submitted by it.
+
+        Raises:
+            UsageError: another process runs it, or the folder cannot be written.
+        """
+        if not lock.take(self.path, shared=shared):
+            raise self.taken()
+
+    def release(self) -> None:
+        """This process does not run the run any more, whatever its status says."""
+        lock.release(self.path)
+
+    def taken(self) -> UsageError:
+        """The error of one who would run a running run."""
+        status = self.status()
+        by = f"process {status.pid} on {status.host}" if status.state == "running" else "another process has just begun"
+        return UsageError(f"{self.path} is running ({by})")
+
     def update_status(self, state: State | None = None, *, step: int | None = None, error: str = "") -> None:
-        """Rewrite the status for this process; what is None stays as it was."""
+        """Rewrite the status for this process; what is None stays as it was.
+
+        Raises:
+            UsageError: it is to be ``running`` and another process runs it.
+        """
+        if state == "running":
+            self.take()
         old = self.status()
         self._write(
             replace(
@@ -129,6 +164,8 @@ class RunFolder:
                 error=error,
             )
         )
+        if state not in (None, "running"):
+            self.release()
 
     @contextlib.contextmanager
     def recording_failure(self) -> Iterator[None]:

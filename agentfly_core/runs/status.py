@@ -39,13 +39,16 @@ class RunStatus:
     updated: float = 0.0
     error: str = ""
 
-    @property
-    def stale(self) -> bool:
-        """It says ``running`` but nobody runs it: its process is gone, or a foreign host has long been silent."""
+    def stale(self, held: bool | None = None) -> bool:
+        """It says ``running`` but nobody runs it: its process is gone, or a foreign host has long been silent.
+
+        Args:
+            held: whether a process of this host holds the run's lock, if that is known.
+        """
         if self.state != "running":
             return False
         if self.host == platform.node():
-            return not _alive(self.pid)
+            return not (_alive(self.pid) if held is None else held)
         return time.time() - self.updated > SILENCE
 
 

@@ -155,6 +155,31 @@ def test_a_running_run_is_not_resumed(agentfly: Run, workspace: Path) -> None:
     result = agentfly("train", "--resume", "demo", "train.steps=9")
     assert result.exit_code == 2
     assert "is running (process" in result.stderr
+    folder.release()
+
+
+def test_a_killed_run_is_resumed_though_its_pid_is_in_use(agentfly: Run, workspace: Path) -> None:
+    agentfly("train", "recipe.yaml")
+    folder = only_run(workspace)
+    folder.update_status("running")
+    folder.release()
+    [row] = json.loads(agentfly("runs", "list", "--json").stdout)
+    assert row["state"] == "running (stale)"
+    result = agentfly("train", "--resume", "demo", "train.steps=6")
+    assert result.exit_code == 0, result.output
+    assert (folder.status().state, folder.status().step) == ("finished", 6)
+
+
+def test_of_two_who_resume_a_run_one_is_refused(
+    agentfly: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agentfly("train", "recipe.yaml")
+    folder = only_run(workspace)
+    monkeypatch.setattr("agentfly_core.runs.lock.take", lambda *_, **__: False)  # the other was first
+    result = agentfly("train", "--resume", "demo", "train.steps=9")
+    assert result.exit_code == 2
+    assert "is running (another process" in result.stderr
+    assert (folder.status().state, folder.status().step) == ("finished", 4)
 
 
 def test_runs_list_and_show(agentfly: Run, workspace: Path) -> None:

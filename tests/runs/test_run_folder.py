@@ -35,7 +35,7 @@ def test_create_writes_recipe_facts_and_status(tmp_path: Path) -> None:
     assert facts["seed"] == 7
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
     status = RunFolder.open(folder.path).status()
-    assert (status.state, status.step, status.pid, status.stale) == ("running", 0, os.getpid(), False)
+    assert (status.state, status.step, status.pid, folder.stale()) == ("running", 0, os.getpid(), False)
 
 
 def test_runs_made_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
@@ -73,12 +73,16 @@ def test_a_run_whose_process_is_gone_is_stale(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "demo", RECIPE)
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
+    folder.release()
+    assert folder.stale()  # though the PID in its status is that of a living process
+    (folder.path / ".lock").unlink()  # an older run, or a place without locks
+    assert not folder.stale()
     write_status(folder.path / "status.json", replace(folder.status(), pid=child.pid))
-    assert folder.status().stale
+    assert folder.stale()
     elsewhere = replace(folder.status(), host="another", updated=time.time())
-    assert not elsewhere.stale
-    assert replace(elsewhere, updated=time.time() - 3600).stale
-    assert not replace(folder.status(), state="finished").stale
+    assert not elsewhere.stale()
+    assert replace(elsewhere, updated=time.time() - 3600).stale()
+    assert not replace(folder.status(), state="finished").stale()
 
 
 def test_open_refuses_what_is_no_run(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     threading.Thread(target=_listen, args=(stop_file(given.run), stop), name="agentfly-stop", daemon=True).start()
     folder = RunFolder.open(given.run)
     try:
+        folder.take(shared=True)
         with folder.recording_failure():
             recipe = load_recipe(recipe_file(given.run), [f"learner.options.{name}=null" for name in SUBMITTED])
             launch(recipe, folder, resume=given.resume, stop=stop)

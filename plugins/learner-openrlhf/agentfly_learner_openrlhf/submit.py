@@ -56,6 +56,7 @@ def submit(
     write_recipe(recipe, folder.path)
     command = ["python", "-m", "agentfly_learner_openrlhf.entry", str(folder.path), *(["--resume"] if resume else [])]
     environment = {} if options.working_dir is None else {"working_dir": options.working_dir}
+    folder.take(shared=True)  # with the job's process, which outlives this one if this one is killed
     job = client.submit_job(entrypoint=shlex.join(command), runtime_env=environment)
     seen = _Seen(recipe, folder)
     while not (status := client.get_job_status(job)).is_terminal():
@@ -64,6 +65,7 @@ def submit(
         seen.look()
         time.sleep(LOOK_SECONDS)
     seen.look()
+    folder.release()
     if status != JobStatus.SUCCEEDED:
         raise _failure(folder, client.get_job_info(job))
 
