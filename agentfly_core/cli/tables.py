@@ -18,7 +18,7 @@ def evaluation_rows(metrics: Mapping[str, float], **first: Any) -> list[dict[str
     """The metrics ``eval/MODE/NAME`` as one row a mode, beginning with the columns ``first``."""
     rows: dict[str, dict[str, Any]] = {}
     for name, value in metrics.items():
-        if name.startswith("eval/"):
-            _, mode, short = name.split("/", 2)
+        if len(parts := name.split("/", 2)) == 3 and parts[0] == "eval":
+            _, mode, short = parts
             rows.setdefault(mode, {**first, "mode": mode})[short] = value
     return list(rows.values())

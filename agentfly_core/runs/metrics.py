@@ -34,30 +34,36 @@ class MetricsLog:
         """All lines in order; null reads as NaN and ``step`` is an int.
 
         Raises:
-            UsageError: a whole line is no JSON object.
+            UsageError: a whole line is no JSON object of numbers, or the file cannot be read.
         """
-        lines: list[dict[str, float]] = []
-        for number, text in enumerate(self._whole_lines(), 1):
-            try:
-                row = json.loads(text)
-            except ValueError as error:
-                raise UsageError(f"{self.path}:{number}: not JSON: {error}") from error
-            if not isinstance(row, dict) or "step" not in row:
-                raise UsageError(f"{self.path}:{number}: expected an object with a step, got {text[:80]!r}")
-            lines.append({name: math.nan if value is None else value for name, value in row.items()})
-        return lines
+        return [self._row(number, text) for number, text in enumerate(self._whole_lines(), 1)]
 
     def rewind(self, step: int) -> None:
         """Drop the lines of every step after ``step``."""
         whole = self._whole_lines()
-        kept = [line for line in whole if json.loads(line)["step"] <= step]
+        kept = [line for number, line in enumerate(whole, 1) if self._row(number, line)["step"] <= step]
         if self.path.exists():
             replace_text(self.path, "".join(f"{line}\n" for line in kept))
 
     def _whole_lines(self) -> list[str]:
         if not self.path.exists():
             return []
-        return self.path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        try:
+            return self.path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error}") from error
+
+    def _row(self, number: int, text: str) -> dict[str, float]:
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{self.path}:{number}: not JSON: {error}") from error
+        if not isinstance(row, dict) or type(row.get("step")) is not int:
+            raise UsageError(f"{self.path}:{number}: expected an object with a step, got {text[:80]!r}")
+        for name, value in row.items():
+            if not isinstance(value, int | float | None):
+                raise UsageError(f"{self.path}:{number}: {name}: expected a number, got {value!r:.80}")
+        return {name: math.nan if value is None else value for name, value in row.items()}
 
     def _cut_torn_line(self) -> None:
         if not self.path.exists() or not self.path.stat().st_size:

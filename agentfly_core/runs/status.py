@@ -8,7 +8,7 @@ import platform
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from agentfly_core.runs.files import replace_text
 from agentfly_core.types.errors import UsageError
@@ -17,6 +17,8 @@ State: TypeAlias = Literal["running", "finished", "stopped", "failed"]
 
 SILENCE = 900.0
 """Seconds without an update after which a running run on another host counts as stale."""
+
+_YEAR_10000 = 253_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,31 @@ def read_status(path: Path) -> RunStatus:
         UsageError: the file is missing or not a status.
     """
     try:
-        return RunStatus(**json.loads(path.read_text(encoding="utf-8")))
+        return _checked(RunStatus(**json.loads(path.read_text(encoding="utf-8"))))
     except FileNotFoundError:
         raise UsageError(f"{path.parent} is no run folder: it has no {path.name}") from None
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is damaged: {error}") from error
 
 
 def write_status(path: Path, status: RunStatus) -> None:
     """Replace the file atomically."""
     replace_text(path, json.dumps(asdict(status), indent=2) + "\n")
+
+
+def _checked(status: RunStatus) -> RunStatus:
+    if status.state not in get_args(State):
+        raise ValueError(f"state: {status.state!r} is none of {', '.join(get_args(State))}")
+    for name in ("step", "pid"):
+        if type(value := getattr(status, name)) is not int:
+            raise TypeError(f"{name}: expected a whole number, got {value!r}")
+    for name in ("started", "updated"):
+        if type(value := getattr(status, name)) not in (int, float) or not 0 <= value < _YEAR_10000:
+            raise TypeError(f"{name}: expected seconds since the epoch, got {value!r}")
+    for name in ("host", "error"):
+        if not isinstance(value := getattr(status, name), str):
+            raise TypeError(f"{name}: expected text, got {value!r}")
+    return status
 
 
 def _alive(pid: int) -> bool:

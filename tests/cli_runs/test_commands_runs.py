@@ -200,6 +200,48 @@ def test_runs_list_and_show(agentfly: Run, workspace: Path) -> None:
     assert states == {"finished", "damaged"}
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("status.json", '{"state": "running", "pid": "x", "host": "vm"}'),
+        ("status.json", '{"state": "running", "pid": 1e400}'),
+        ("status.json", '{"state": "finished", "started": "x"}'),
+        ("status.json", '{"state": "finished", "started": 1e300}'),
+        ("status.json", '{"state": "finished", "step": "x"}'),
+        ("status.json", '{"state": "finished", "error": {}}'),
+        ("status.json", '{"state": "odd"}'),
+        ("status.json", "[" * 100_000),
+        ("status.json", None),
+        ("metrics.jsonl", '{"step": "x", "reward/mean": {}}\n'),
+        ("metrics.jsonl", '{"step": 1, "reward/mean": {}}\n'),
+        ("metrics.jsonl", '{"step": 1, "eval/sampled/success": "x"}\n'),
+        ("metrics.jsonl", None),
+    ],
+)
+def test_a_damaged_run_hides_no_other(agentfly: Run, workspace: Path, file: str, text: str | None) -> None:
+    agentfly("train", "recipe.yaml")
+    agentfly("train", "recipe.yaml", "name=other")
+    [path] = (workspace / "runs").glob("other-*")
+    (path / file).unlink()
+    (path / file).mkdir() if text is None else (path / file).write_text(text)
+    listed = agentfly("runs", "list", "--json")
+    assert listed.exit_code == 0, listed.output
+    assert {row["run"][:5]: row["state"] for row in json.loads(listed.stdout)} == {
+        "demo-": "finished",
+        "other": "damaged",
+    }
+    shown = agentfly("runs", "show", str(path))
+    assert shown.exit_code == 2
+    [line] = shown.stderr.splitlines()
+    assert line.startswith(f"error: {path / file}")
+
+
+def test_a_metric_named_like_an_evaluation_is_none(agentfly: Run, workspace: Path) -> None:
+    agentfly("train", "recipe.yaml")
+    only_run(workspace).metrics.append(5, {"eval/odd": 1.0})
+    assert agentfly("runs", "show").exit_code == 0
+
+
 def test_the_name_of_a_recipe_is_its_newest_run(agentfly: Run, workspace: Path) -> None:
     for name in ("demo", "demo", "demo-sft", "demo two"):
         agentfly("train", "recipe.yaml", f"name={name}")
