@@ -20,15 +20,15 @@ import os, subprocess, sys, time
 from agentfly_core.runs import RunFolder
 RunFolder.open(sys.argv[1]).take(shared="shared" in sys.argv)
 {more}
-print("taken", flush=True)
+os.write(1, b"taken\\n")
 sys.stdin.read()
 """
 FORKED = """
 if not os.fork():
-    print(os.getpid(), flush=True)
+    os.write(1, b"%d\\n" % os.getpid())
     time.sleep(600)
 """
-STARTED = "print(subprocess.Popen(['sleep', '600'], close_fds=False).pid, flush=True)"
+STARTED = "os.write(1, b'%d\\n' % subprocess.Popen(['sleep', '600'], close_fds=False).pid)"
 
 
 @pytest.fixture
