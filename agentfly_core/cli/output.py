@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,8 +67,8 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, columns: Sequence[
 
 
 def show_json(value: Any) -> None:
-    """Print any value as JSON; what JSON does not know is printed as its text."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """Print any value as JSON: a number that is not finite as null, what else JSON does not know as its text."""
+    click.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str))
 
 
 def load_plugins(paths: Sequence[str] = ()) -> Plugins:
@@ -88,6 +89,16 @@ def load_plugins(paths: Sequence[str] = ()) -> Plugins:
     for path in paths:
         plugins.load_path(path)
     return plugins
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return value
 
 
 def _cell(value: Any) -> str:

@@ -33,7 +33,7 @@ from agentfly_core.plugins import Plugins
 from agentfly_core.runs import lock
 from agentfly_core.runs.checkpoints import Checkpoints
 from agentfly_core.runs.environment import environment_facts
-from agentfly_core.runs.files import replace_folder, replace_text
+from agentfly_core.runs.files import replace_folder, replace_text, sweep_partial
 from agentfly_core.runs.metrics import MetricsLog
 from agentfly_core.runs.status import RunStatus, State, read_status, write_status
 from agentfly_core.runs.trajectories import TrajectoryWriter
@@ -182,7 +182,10 @@ class RunFolder:
         replace_folder(self.model_path, write)
 
     def rewind(self, step: int) -> None:
-        """Forget all metrics and trajectories after ``step``, as a resumed run makes them again."""
+        """Forget all metrics and trajectories after ``step``, as a resumed run makes them again, and what a killed
+        process left unfinished."""
+        sweep_partial(self.path)
+        sweep_partial(self.trajectories.path)
         self.metrics.rewind(step)
         self.trajectories.rewind(step)
 
@@ -191,7 +194,10 @@ class RunFolder:
         return self.path / "status.json"
 
     def _write(self, status: RunStatus) -> None:
-        write_status(self._status_path, status)
+        try:
+            write_status(self._status_path, status)
+        except OSError as error:
+            raise UsageError(f"{self._status_path} cannot be written: {error}") from error
 
 
 def plain_name(recipe: str) -> str:

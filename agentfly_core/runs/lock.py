@@ -49,7 +49,7 @@ def take(folder: Path, *, shared: bool = False) -> bool:
     try:
         file = _held.get(path) or path.open("a", encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"the run folder {folder} cannot be written: {error}") from error
+        raise UsageError(f"{folder} cannot be written: {error}") from error
     got = _lock(file, shared=shared)
     if got:
         _held[path] = file

@@ -183,6 +183,16 @@ def test_rewind_drops_later_steps_everywhere(tmp_path: Path) -> None:
     assert [row["step"] for row in folder.metrics.read()] == [0, 1, 2, 2]
 
 
+def test_rewind_sweeps_what_a_killed_process_left(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "demo", RECIPE)
+    before = sorted(tmp_path.rglob("*"))
+    (folder.path / ".partial-0.json").write_text("{")
+    (folder.path / ".partial-1" / "model").mkdir(parents=True)
+    (folder.trajectories.path / ".partial-2.parquet").write_text("")
+    folder.rewind(0)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_checkpoints_are_whole_ordered_and_pruned(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     assert checkpoints.latest() is None

@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_written_is_said_by_name(folder: RunFolder) -> N
     path = folder.path / ".lock"
     path.unlink()
     path.mkdir()
-    with pytest.raises(UsageError, match=f"the run folder {folder.path} cannot be written"):
+    with pytest.raises(UsageError, match=f"{folder.path} cannot be written"):
         folder.take()
 
 
