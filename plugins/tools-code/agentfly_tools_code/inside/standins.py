@@ -9,6 +9,9 @@ from typing import Any
 from agentfly_tools_code.inside.values import Unfit, decode, encode
 from agentfly_tools_code.inside.wire import receive, send
 
+_ENDS = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
+"""They end an iteration of whoever calls."""
+
 
 class CandidateError(Exception):
     """What the code under test raised, where it is no builtin exception."""
@@ -36,7 +39,8 @@ class Line:
         answer = json.loads(receive(self._requests))
         self.answered = True
         if "error" in answer:
-            raise _as_exception(answer["error"], answer["text"])
+            steps = request["do"] == "special" and request["name"] == "__next__"
+            raise _as_exception(answer["error"], answer["text"], steps)
         try:
             for index, data in answer.get("changed", ()):
                 _change(given[index], self._decode(data))
@@ -59,9 +63,16 @@ def _change(container: Any, content: Any) -> None:
         container.update(content)
 
 
-def _as_exception(names: list[str], text: str) -> BaseException:
-    """The nearest builtin exception in the order of the original's classes, marked as foreign."""
+def _as_exception(names: list[str], text: str, steps: bool) -> BaseException:
+    """The nearest builtin exception in the order of the original's classes, marked as foreign.
+
+    Args:
+        steps: a step of an iterator raised it, which may end with StopIteration. Raised by anything else, that would
+            end the ``map`` of the tests that calls it as if there was nothing more to test.
+    """
     for name in names:
+        if name in _ENDS and not (steps and name == "StopIteration"):
+            return _foreign(RuntimeError(f"the code under test raised {name}"))
         kind = getattr(builtins, name, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
             try:
