@@ -11,6 +11,7 @@ from agentfly_core.types import Sandbox, SandboxProcess
 from agentfly_tools_code.frames import BadReply, end_quietly, receive, send
 from agentfly_tools_code.inside.values import Unfit, decode
 from agentfly_tools_code.sources import command
+from agentfly_tools_code.waiting import bounded
 
 MAX_MESSAGE = 16_000_000
 MAX_FAILURES = 20
@@ -83,9 +84,9 @@ async def run_tests(
     try:
         request = {"tests": list(tests), "entry_point": entry_point, "code": inside}
         await send(process, request)
-        first = await asyncio.wait_for(receive(process, MAX_MESSAGE), START_SECONDS)
+        first = await bounded(receive(process, MAX_MESSAGE), START_SECONDS)
         if not _collect(first, report):
-            await asyncio.wait_for(_serve(process, solution, report), seconds)
+            await bounded(_serve(process, solution, report, seconds), seconds)
     except (asyncio.TimeoutError, EOFError, BrokenPipeError, BadReply) as error:
         late = isinstance(error, asyncio.TimeoutError)
         why = f"it took longer than {seconds:g} s" if late else "the tests broke off"
@@ -100,10 +101,18 @@ async def run_tests(
     return report
 
 
-async def _serve(process: SandboxProcess, solution: Solution | None, report: Report) -> None:
-    """Relay calls and collect results until the tests end."""
+async def _serve(process: SandboxProcess, solution: Solution | None, report: Report, seconds: float) -> None:
+    """Relay calls and collect results until the tests end.
+
+    Raises:
+        asyncio.TimeoutError: they take longer, answers that never let this task wait included.
+    """
+    clock = asyncio.get_running_loop().time
+    end = clock() + seconds
     ended = False
     while not ended:
+        if clock() > end:
+            raise asyncio.TimeoutError
         message = await receive(process, MAX_MESSAGE)
         if "ask" in message and solution is not None:
             await send(process, await solution.ask(message["ask"]))
@@ -167,7 +176,7 @@ class Solution:
         assert process is not None
         try:
             await send(process, request)
-            return _checked(await asyncio.wait_for(receive(process, MAX_MESSAGE), seconds))
+            return _checked(await bounded(receive(process, MAX_MESSAGE), seconds))
         except asyncio.TimeoutError:
             reason = f"it did not answer within {self._seconds:g} s"
         except (EOFError, BrokenPipeError):

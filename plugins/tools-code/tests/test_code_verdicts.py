@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 from agentfly_tools_code.rewards import code_tests
+from agentfly_tools_code.waiting import bounded
 
 from agentfly_core.resources import ResourceManager
 from agentfly_core.types import ChainStatus, Task, ToolContext, Trajectory
@@ -51,3 +53,61 @@ def test_an_iterator_ends_when_it_says_so(resources: ResourceManager) -> None:
     )
     tests = "assert list(Count()) == [1, 2, 3]\nassert [a for a, _ in zip(Count(), range(9))] == [1, 2, 3]"
     assert asyncio.run(score(resources, code, tests)) == 1.0
+
+
+def test_a_generator_without_end_is_cut_off_every_time(
+    resources: ResourceManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = "def f(x):\n    while True: yield 1"
+
+    async def main() -> list[float]:
+        tests = ["assert list(f(1)) == [1]"]
+        runs = [await score(resources, code, tests, timeout=2.0) for _ in range(3)]
+        gc.collect()
+        return runs
+
+    assert asyncio.run(asyncio.wait_for(main(), 120)) == [0.0] * 3
+    assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancellation_that_comes_with_the_result_is_not_lost(turns: int) -> None:
+    async def main() -> None:
+        result = asyncio.get_running_loop().create_future()
+
+        async def work() -> int:
+            return int(await result)
+
+        task = asyncio.create_task(bounded(bounded(work(), 60), 60))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        result.set_result(7)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            assert await task == 7
+
+    asyncio.run(main())
+
+
+def test_what_takes_too_long_is_cancelled_and_its_error_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+            raise ValueError("late")
+
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await bounded(work(), 0.01)
+        assert ended == ["ended"]
+        gc.collect()
+
+    asyncio.run(main())
+    assert "never retrieved" not in caplog.text
