@@ -9,7 +9,7 @@ from typing import Any
 
 from agentfly_core.types import Sandbox, SandboxProcess
 from agentfly_tools_code.frames import BadReply, end_quietly, receive, send
-from agentfly_tools_code.inside.values import Unfit, decode
+from agentfly_tools_code.inside.values import Unfit, check
 from agentfly_tools_code.sources import command
 from agentfly_tools_code.waiting import bounded
 
@@ -188,7 +188,7 @@ class Solution:
 
 
 def _checked(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer of the right form, and nothing beside it.
+    """An answer of the right form, and nothing beside it. Its values are not built here, which might take hours.
 
     Raises:
         BadReply: it is not.
@@ -199,11 +199,11 @@ def _checked(answer: dict[str, Any]) -> dict[str, Any]:
     if "value" not in answer or not isinstance(changed, list):
         raise BadReply("its answer had the wrong form")
     try:
-        decode(answer["value"], lambda reference: None)
+        check(answer["value"])
         for index, data in changed:
             if type(index) is not int:
                 raise Unfit("an index is no number")
-            decode(data, lambda reference: None)
+            check(data)
     except (ValueError, TypeError, RecursionError) as problem:
         raise BadReply(f"its answer is no plain data: {problem}") from None
     return {"value": answer["value"], "changed": changed}

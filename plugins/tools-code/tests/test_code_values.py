@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from typing import Any
 
 import pytest
 from agentfly_tools_code.inside.output import Output
-from agentfly_tools_code.inside.values import Unfit, decode, encode
+from agentfly_tools_code.inside.values import Unfit, check, decode, encode
+from agentfly_tools_code.testing_code import _checked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,15 +39,20 @@ def types_of(value: Any) -> Any:
 @settings(max_examples=50, deadline=None)
 @given(values)
 def test_plain_data_comes_back_equal_and_of_the_same_types(value: Any) -> None:
-    back = decode(json.loads(json.dumps(encode(value))))
+    data = json.loads(json.dumps(encode(value)))
+    check(data)
+    back = decode(data)
     assert back == value
     assert types_of(back) == types_of(value)
 
 
 def test_nan_and_infinities_come_back() -> None:
-    back = decode(json.loads(json.dumps(encode([math.nan, math.inf, -math.inf], None), allow_nan=False)))
+    values = [math.nan, math.inf, -math.inf, complex(math.inf, -math.inf)]
+    data = json.loads(json.dumps(encode(values), allow_nan=False))
+    check(data)
+    back = decode(data)
     assert math.isnan(back[0])
-    assert back[1:] == [math.inf, -math.inf]
+    assert back[1:] == values[1:]
 
 
 def test_subclasses_become_what_they_derive_from() -> None:
@@ -80,6 +87,76 @@ def test_hostile_data_is_read_or_refused(data: Any) -> None:
     except Unfit:
         return
     assert type(value).__module__ == "builtins"
+
+
+@settings(max_examples=50, deadline=None)
+@given(json_values)
+def test_what_has_the_right_form_can_be_read_up_to_keys_without_a_hash(data: Any) -> None:
+    try:
+        check(data)
+    except Unfit:
+        return
+    with contextlib.suppress(Unfit):
+        decode(data, lambda reference: None)
+
+
+class Counted(int):
+    """A number that counts how often it is compared; all of them hash alike, as multiples of 2**61 - 1 do."""
+
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return int(self) == other
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("kind", ["s", "fs", "d", "c"])
+def test_looking_at_the_form_compares_no_keys(kind: str) -> None:
+    keys = [Counted(n) for n in range(100)]
+    data: list[Any] = [kind, [[k, 0] for k in keys] if kind == "d" else keys]
+    if kind == "c":
+        data = ["c", ["s", keys], 0.0]
+    Counted.comparisons = 0
+    with contextlib.suppress(Unfit) if kind == "c" else contextlib.nullcontext():
+        check(data)
+    assert Counted.comparisons == 0
+    with contextlib.suppress(Unfit):
+        decode(data)
+    assert Counted.comparisons > 1000
+
+
+REFUSED = [
+    {}, [], [[]], ["l"], ["l", 5], ["l", "ab"], ["l", [], []], ["d", [[1]]], ["d", [1]], ["d", {"ab": 1}], ["i", 5],
+    ["i", "x"], ["f", []], ["b", "0"], ["c", 1.0], ["c", 1.0, ["s", [1]]], ["o", "0", "C", []], ["o", 0, "C", [1]],
+    ["o", 0], ["x", 1], {"f": 0, "1": 0}, [["l"], []],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", REFUSED, ids=str)
+def test_data_of_another_form_is_refused(data: Any) -> None:
+    with pytest.raises(Unfit):
+        check(["l", [data]])
+
+
+def test_references_and_depth() -> None:
+    check(["t", [["o", 3, "C", ["__iter__"]]]])
+    deep: Any = 0
+    for _ in range(100):
+        deep = ["l", [deep]]
+    with pytest.raises(Unfit, match="nested deeper"):
+        check(deep)
+
+
+def test_an_answer_is_passed_on_without_building_its_values() -> None:
+    keys = [Counted(n) for n in range(100)]
+    answer = {"value": ["d", [[k, 0] for k in keys]], "changed": [[0, ["s", keys]]]}
+    Counted.comparisons = 0
+    passed = _checked(answer)
+    assert Counted.comparisons == 0
+    assert passed["value"] is answer["value"]
 
 
 def test_depth_and_size_are_bounded() -> None:

@@ -10,6 +10,12 @@ from typing import Any
 MAX_DEPTH = 60
 MAX_INT_BITS = 1_000_000
 
+_SCALARS: dict[str, Callable[[Any], Any]] = {
+    "i": lambda text: int(text, 16), "f": float, "b": bytes.fromhex, "ba": bytearray.fromhex,
+}  # fmt: skip
+_NOT_FINITE = (["f", "nan"], ["f", "inf"], ["f", "-inf"])
+_BUILDERS: dict[str, Any] = {"l": list, "t": tuple, "s": set, "fs": frozenset}
+
 Keep = Callable[[Any], "list[Any]"]
 
 
@@ -59,6 +65,53 @@ def encode(value: Any, other: Keep | None = None, depth: int = 0) -> Any:
     return other(value)
 
 
+def check(data: Any, depth: int = 0) -> None:
+    """Look at the form of what ``encode`` made with ``["o", number, name, specials]`` for other objects.
+
+    No dict or set is built of it, whose cost is quadratic for keys that hash alike; this is linear.
+
+    Raises:
+        Unfit: it was not made so.
+    """
+    if depth > MAX_DEPTH:
+        raise Unfit(f"it is nested deeper than {MAX_DEPTH}")
+    if data is None or isinstance(data, bool | int | float | str):
+        return
+    if not isinstance(data, list):
+        raise Unfit("malformed data")
+    try:
+        kind, *content = data
+        if kind in _SCALARS:
+            _SCALARS[kind](*content)
+        elif kind == "c":
+            if len(content) != 2 or not all(isinstance(p, float) or p in _NOT_FINITE for p in content):
+                raise Unfit("malformed complex number")
+        elif kind == "o":
+            number, name, specials = content
+            if type(number) is not int or not all(isinstance(text, str) for text in (name, *specials)):
+                raise Unfit("malformed reference")
+        elif kind == "d":
+            for key, item in _only(content):
+                check(key, depth + 1)
+                check(item, depth + 1)
+        elif kind in _BUILDERS:
+            for item in _only(content):
+                check(item, depth + 1)
+        else:
+            raise Unfit(f"unknown kind {kind!r:.50}")
+    except Unfit:
+        raise
+    except (TypeError, ValueError) as error:
+        raise Unfit(f"malformed data: {error!s:.200}") from None
+
+
+def _only(content: list[Any]) -> list[Any]:
+    (items,) = content
+    if not isinstance(items, list):
+        raise Unfit("malformed data")
+    return items
+
+
 def decode(data: Any, other: Callable[[list[Any]], Any] | None = None, depth: int = 0) -> Any:
     """The value of what ``encode`` made.
 
@@ -74,18 +127,14 @@ def decode(data: Any, other: Callable[[list[Any]], Any] | None = None, depth: in
         return data
     try:
         kind, *rest = data
-        simple: dict[str, Callable[[Any], Any]] = {
-            "i": lambda text: int(text, 16), "f": float, "b": bytes.fromhex, "ba": bytearray.fromhex,
-        }  # fmt: skip
-        if kind in simple:
-            return simple[kind](rest[0])
+        if kind in _SCALARS:
+            return _SCALARS[kind](rest[0])
         if kind == "c":
             return complex(decode(rest[0]), decode(rest[1]))
         if kind == "d":
             return {decode(k, other, depth + 1): decode(v, other, depth + 1) for k, v in rest[0]}
-        builders: dict[str, Any] = {"l": list, "t": tuple, "s": set, "fs": frozenset}
-        if kind in builders:
-            return builders[kind](decode(item, other, depth + 1) for item in rest[0])
+        if kind in _BUILDERS:
+            return _BUILDERS[kind](decode(item, other, depth + 1) for item in rest[0])
     except Unfit:
         raise
     except (TypeError, ValueError, IndexError, KeyError) as error:
