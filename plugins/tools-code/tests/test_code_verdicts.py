@@ -111,3 +111,14 @@ def test_what_takes_too_long_is_cancelled_and_its_error_is_not_reported(caplog: 
 
     asyncio.run(main())
     assert "never retrieved" not in caplog.text
+
+
+def test_a_module_that_the_tests_forgot_to_import_is_the_real_one(resources: ResourceManager) -> None:
+    tests = ["assert math.isclose(f(2.0), 1.5)"]
+    forged = "class math:\n    def isclose(*a): return True\ndef f(x): return 0.0"
+    assert asyncio.run(score(resources, forged, tests)) == 0.0
+    assert asyncio.run(score(resources, "import math\ndef f(x): return 1.5", tests)) == 1.0
+
+
+def test_a_function_with_the_name_of_a_module_is_that_of_the_code(resources: ResourceManager) -> None:
+    assert asyncio.run(score(resources, "def select(x): return x[0]", ["assert select([3]) == 3"])) == 1.0

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import importlib
 import json
 import os
 import symtable
@@ -89,10 +91,15 @@ class Run:
             except BaseException as error:
                 self._line.say({"stopped": f"the code: {type(error).__name__}: {error}"[:500]})
             return {k: v for k, v in module.__dict__.items() if not k.startswith("__")}
-        wanted = {self._entry} if self._entry else _free_names(self._texts)
-        module.__dict__.update({name: Named(self._line, name) for name in sorted(wanted)})
-        found = {name: module.__dict__[name] for name in wanted}
+        free = {self._entry} if self._entry else _free_names(self._texts)
+        forgotten = set() if self._entry else {n for n in free if _is_module(n, self._texts)}
+        wanted = free - forgotten
+        found: dict[str, Any] = {name: Named(self._line, name) for name in sorted(wanted)}
+        module.__dict__.update(found)
         module.__getattr__ = self._named  # type: ignore[method-assign]
+        for name in forgotten:
+            with contextlib.suppress(ImportError):  # of another platform: the name stays undefined
+                found[name] = importlib.import_module(name)
         return found
 
     def _named(self, name: str) -> Named:
@@ -201,6 +208,21 @@ def _free_names(texts: list[str]) -> set[str]:
             waiting += table.get_children()
             used |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (table is top or s.is_global())}
     return used - bound
+
+
+def _is_module(name: str, texts: list[str]) -> bool:
+    """Whether a free name is a module of the standard library that the tests forgot to import.
+
+    They use nothing but its attributes. The code under test may have a function of that name, ``select`` say, but it
+    must not get to say what ``math.isclose`` finds.
+    """
+    if name not in sys.stdlib_module_names:
+        return False
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    uses = sum(isinstance(node, ast.Name) and node.id == name for node in nodes)
+    return uses == sum(
+        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name for node in nodes
+    )
 
 
 if __name__ == "__main__":
