@@ -212,7 +212,7 @@ def _message(message: Any, where: str) -> Message:
             plain.setdefault("content", "")
         if is_content(plain.get("content")) and _are_calls(plain.get("tool_calls", [])):
             return plain  # type: ignore[return-value]
-    form = f"a role ({', '.join(_ROLES)}), a content (text, or text and image parts) and, if any, a list of tool calls"
+    form = f"a role ({', '.join(_ROLES)}) and a content (text, or text and image parts); tool calls are a list"
     raise UsageError(f"{where}: a message has {form}, got {message!r:.80}")
 
 
