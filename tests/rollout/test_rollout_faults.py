@@ -430,7 +430,8 @@ def test_two_thousand_chains_with_random_faults(kit: Any) -> None:
         assert len(trajectory.turn_rewards) == len(trajectory.turns)
         assert sum(len(t.token_ids) for t in trajectory.turns) == trajectory.sampled_tokens
         assert trajectory.scored == (trajectory.unscored_reason is None)
-    kit.wait_until(lambda: set(threading.enumerate()) <= threads)
+    # The loop of asynchronous tools is the process's, and stays.
+    kit.wait_until(lambda: {t for t in threading.enumerate() if t.name != "agentfly-calls"} <= threads)
 
 
 async def _tasks_left() -> int:
