@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from agentfly_core.types import MetricSink, Trajectory
+from agentfly_core.types import MetricSink, Trajectory, UsageError
 
 if TYPE_CHECKING:
     from agentfly_core.recipes.load import LoadedRecipe
@@ -32,11 +33,14 @@ class Report:
     ) -> None:
         for sink in self._sinks:
             sink.close()
-        if isinstance(error, KeyboardInterrupt):
-            self._folder.update_status("stopped")
-        elif error is not None:
-            text = str(error).strip().splitlines()
-            self._folder.update_status("failed", error=f"{type(error).__name__}: {text[0]}" if text else repr(error))
+        with suppress(UsageError):  # the disk that ended the run may refuse this as well
+            if isinstance(error, KeyboardInterrupt):
+                self._folder.update_status("stopped")
+            elif error is not None:
+                text = str(error).strip().splitlines()
+                self._folder.update_status(
+                    "failed", error=f"{type(error).__name__}: {text[0]}" if text else repr(error)
+                )
 
     def trajectory(self, step: int, trajectory: Trajectory) -> None:
         """Keep a chain for the step's trajectory file, if the recipe wants them."""

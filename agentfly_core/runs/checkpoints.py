@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from agentfly_core.runs.files import replace_folder, sweep_partial
+from agentfly_core.runs.files import replace_folder, sweep_partial, writing
 
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -20,9 +20,10 @@ class Checkpoints:
 
     def save(self, step: int, write: Callable[[Path], None]) -> Path:
         """Let ``write`` fill an empty folder and keep it as the checkpoint of ``step``, replacing an earlier one."""
-        self.path.mkdir(exist_ok=True)
-        sweep_partial(self.path)
         target = self.path / f"step-{step:06d}"
+        with writing(target):
+            self.path.mkdir(exist_ok=True)
+            sweep_partial(self.path)
         replace_folder(target, write)
         return target
 

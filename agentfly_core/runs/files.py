@@ -20,20 +20,46 @@ FULL_BYTES = 1 << 16
 
 
 @contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Any failure of the disk in the block is about ``path``.
+
+    Raises:
+        UsageError: the disk is full, read-only, or fails otherwise.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _disk_is_full(error, path.parent):
+            raise UsageError(f"{path} cannot be written: the disk is full; make room and go on from before") from error
+        if isinstance(error, OSError):
+            raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise
+
+
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place, flushed to disk, if the block succeeds."""
+    """A temporary path beside ``path`` that takes its place, flushed to disk, if the block succeeds.
+
+    Raises:
+        UsageError: it cannot be written; what was there stays.
+    """
     temporary = _temporary(path)
     try:
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+        with writing(path):
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a UTF-8 text file atomically."""
+    """Write a UTF-8 text file atomically.
+
+    Raises:
+        UsageError: it cannot be written; what was there stays.
+    """
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -42,24 +68,21 @@ def replace_folder(path: Path, write: Callable[[Path], None]) -> None:
     """Let ``write`` fill an empty folder, flush it to disk and put it at ``path``, instead of what was there.
 
     Raises:
-        UsageError: the disk is full; what was there stays.
+        UsageError: it cannot be written; what was there stays.
     """
     temporary, old = _temporary(path), _temporary(path)
-    temporary.mkdir()
     try:
-        write(temporary)
-        for folder, _, files in os.walk(temporary):
-            for file in files:
-                _sync(Path(folder, file))
-            _sync(Path(folder))
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
-        _sync(path.parent)
-    except Exception as error:
-        if _disk_is_full(error, path.parent):
-            raise UsageError(f"{path} cannot be written: the disk is full; make room and go on from before") from error
-        raise
+        with writing(path):
+            temporary.mkdir()
+            write(temporary)
+            for folder, _, files in os.walk(temporary):
+                for file in files:
+                    _sync(Path(folder, file))
+                _sync(Path(folder))
+            if path.exists():
+                path.rename(old)
+            temporary.rename(path)
+            _sync(path.parent)
     finally:
         for left in (temporary, old):
             if left.exists():

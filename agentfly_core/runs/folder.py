@@ -173,8 +173,9 @@ class RunFolder:
         try:
             yield
         except BaseException as error:
-            if self.status().state == "running":
-                self.update_status("failed", error=" ".join(f"{type(error).__name__}: {error}".split()))
+            with contextlib.suppress(UsageError):  # the disk that failed the block may refuse this as well
+                if self.status().state == "running":
+                    self.update_status("failed", error=" ".join(f"{type(error).__name__}: {error}".split()))
             raise
 
     def write_model(self, write: Callable[[Path], None]) -> None:
@@ -194,10 +195,7 @@ class RunFolder:
         return self.path / "status.json"
 
     def _write(self, status: RunStatus) -> None:
-        try:
-            write_status(self._status_path, status)
-        except OSError as error:
-            raise UsageError(f"{self._status_path} cannot be written: {error}") from error
+        write_status(self._status_path, status)
 
 
 def plain_name(recipe: str) -> str:

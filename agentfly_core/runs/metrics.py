@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from agentfly_core.runs.files import replace_text
+from agentfly_core.runs.files import replace_text, writing
 from agentfly_core.types.errors import UsageError
 
 
@@ -23,12 +23,17 @@ class MetricsLog:
         self.path = path
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add one line and hand it to the operating system before returning."""
+        """Add one line and hand it to the operating system before returning.
+
+        Raises:
+            UsageError: the file cannot be written; all earlier lines stay whole.
+        """
         numbers = {name: _plain(value) for name, value in metrics.items()}
         line = json.dumps({"step": step, **numbers}, allow_nan=False) + "\n"
-        self._cut_torn_line()
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with writing(self.path):
+            self._cut_torn_line()
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line)
 
     def read(self) -> list[dict[str, float]]:
         """All lines in order; null reads as NaN and ``step`` is an int.

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from agentfly_core.runs.encoding import from_row, to_row
-from agentfly_core.runs.files import replacing
+from agentfly_core.runs.files import replacing, writing
 from agentfly_core.types import MissingDependency, Split, Trajectory, UsageError
 
 _NAME = re.compile(r"step-(\d{6,})-(train|eval)(?:\.[A-Za-z0-9_-]+)?\.parquet")
@@ -60,7 +60,8 @@ class TrajectoryWriter:
 
     def _write(self, file: Path, rows: list[dict[str, Any]]) -> None:
         arrow, parquet = _pyarrow()
-        self.path.mkdir(parents=True, exist_ok=True)
+        with writing(file):
+            self.path.mkdir(parents=True, exist_ok=True)
         table = arrow.Table.from_pylist(rows, schema=_schema(arrow))
         if file.exists():
             table = arrow.concat_tables([parquet.read_table(file), table])

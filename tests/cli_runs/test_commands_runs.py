@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -171,31 +169,6 @@ def test_a_killed_run_is_resumed_though_its_pid_is_in_use(agentfly: Run, workspa
     result = agentfly("train", "--resume", "demo", "train.steps=6")
     assert result.exit_code == 0, result.output
     assert (folder.status().state, folder.status().step) == ("finished", 6)
-
-
-@pytest.mark.parametrize("writes", ["agentfly_core.runs.lock.Path.open", "agentfly_core.runs.folder.write_status"])
-def test_resuming_where_nothing_can_be_written_is_one_error(
-    agentfly: Run, workspace: Path, monkeypatch: pytest.MonkeyPatch, writes: str
-) -> None:
-    agentfly("train", "recipe.yaml")
-    folder = only_run(workspace)
-    opened = Path.open
-
-    def read_only(path: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        if mode == "r":
-            return opened(path, mode, *rest, **options)
-        raise OSError(errno.EROFS, "Read-only file system", str(path))
-
-    def no_status(path: Path, status: object) -> None:
-        read_only(path, "w")
-
-    monkeypatch.setattr(writes, no_status if writes.endswith("status") else read_only)
-    result = agentfly("train", "--resume", "demo", "train.steps=9")
-    folder.release()
-    assert result.exit_code == 2, result.output
-    [line] = result.stderr.splitlines()
-    assert line.startswith(f"error: {folder.path}")
-    assert "cannot be written: [Errno 30] Read-only file system" in line
 
 
 def test_of_two_who_resume_a_run_one_is_refused(

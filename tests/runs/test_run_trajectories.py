@@ -193,7 +193,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(pyarrow.parquet, "write_table", torn)
     writer.append(1, simple("b"))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UsageError, match="cannot be written: disk full"):
         writer.flush(1)
     assert [f.name for f in tmp_path.iterdir()] == ["step-000001-train.parquet"]
     assert [t.task.id for t in read_trajectories(tmp_path)] == ["a"]
