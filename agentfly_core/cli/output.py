@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +18,9 @@ from agentfly_core.types.errors import UsageError
 if TYPE_CHECKING:
     from agentfly_core.plugins import Plugins
 
+STDOUT = "agentfly_core.stdout"
+"""Where a command that prints JSON prints it."""
+
 PIPE_WIDTH = 200
 """Columns of a table that is not printed to a terminal."""
 
@@ -23,8 +28,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def json_option(function: F) -> F:
-    """Add ``--json`` to a command, passed on as ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+    """Add ``--json`` to a command, passed on as ``as_json``: whatever else is printed then goes to stderr."""
+
+    def alone(context: click.Context, _: click.Parameter, chosen: bool) -> bool:
+        if chosen:
+            context.meta[STDOUT] = sys.stdout
+            context.with_resource(contextlib.redirect_stdout(sys.stderr))
+        return chosen
+
+    return click.option("--json", "as_json", is_flag=True, callback=alone, help="Print JSON.")(function)
 
 
 def plugin_option(function: F) -> F:
@@ -68,7 +80,8 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, columns: Sequence[
 
 def show_json(value: Any) -> None:
     """Print any value as JSON: a number that is not finite as null, what else JSON does not know as its text."""
-    click.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str))
+    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    click.echo(text, file=click.get_current_context().meta.get(STDOUT))
 
 
 def load_plugins(paths: Sequence[str] = ()) -> Plugins:

@@ -253,3 +253,20 @@ def test_packaged_recipes_are_listed(site, agentfly):
     assert rows["acme:four"]["about"] == "No full stop"
     assert "af_cli_lost" in rows["lost"]["about"]
     assert done.exit_code == 0
+
+
+def test_what_plugins_print_does_not_spoil_json(site, agentfly, tmp_path):
+    (tmp_path / "chatty.py").write_text(
+        "from agentfly_core import tool\n"
+        "print('imported')\n\n\n"
+        "@tool\n"
+        "def echo(text: str) -> str:\n"
+        '    """Say it again.\n\n    Args:\n        text: what.\n    """\n'
+        "    print('called')\n"
+        "    return text\n"
+    )
+    arguments = ("tools", "call", "echo", '{"text": "a"}', "--plugin", str(tmp_path / "chatty.py"))
+    done = agentfly(*arguments, "--json")
+    assert json.loads(done.stdout)["status"] == "ok"
+    assert [line for line in done.stderr.splitlines() if line in ("imported", "called")] == ["imported", "called"]
+    assert agentfly(*arguments).stdout.splitlines() == ["imported", "called", "a"]

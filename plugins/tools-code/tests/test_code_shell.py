@@ -82,7 +82,10 @@ def test_exit_ends_the_session_and_says_so(commands: Commands) -> None:
 def test_background_jobs_run_on_and_end_with_the_chain(chain: Any, resources: Any) -> None:
     started, waited = chain(
         call("shell", command="(while :; do echo tick >> log; sleep 0.02; done) & echo started"),
-        call("shell", command="until [ $(wc -l < log) -ge 3 ]; do sleep 0.02; done; echo running; jobs -p | wc -l"),
+        call(
+            "shell",
+            command="until [ $(cat log 2>&1 | wc -l) -ge 3 ]; do sleep 0.02; done; echo running; jobs -p | wc -l",
+        ),
         tools=[shell],
     )
     assert text_of(started.content).endswith("started")
