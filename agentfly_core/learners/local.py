@@ -136,7 +136,13 @@ class _Training:
         config = self.recipe.recipe
         saved = self.folder.checkpoints.latest() if resume else None
         torch.manual_seed(config.seed)
-        self.policy = self._load_policy(saved[1] if saved else self.recipe.model_path)
+        try:
+            self.policy = self._load_policy(saved[1] if saved else self.recipe.model_path)
+        except UsageError as error:
+            if saved is None:
+                raise
+            text = f"the checkpoint {saved[1]} cannot be resumed; delete it to go on from the one before: {error}"
+            raise UsageError(text) from error
         settings = UpdateSettings(
             epochs=config.train.epochs,
             minibatches=config.train.minibatches,

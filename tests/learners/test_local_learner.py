@@ -293,15 +293,17 @@ def test_a_crash_is_written_into_the_status(load: Any, monkeypatch: pytest.Monke
     assert threading.active_count() <= threads
 
 
-def test_a_damaged_checkpoint_is_named(load: Any) -> None:
+@pytest.mark.parametrize("file", ["trainer/state.json", "trainer/state.pt", "model.safetensors", "config.json"])
+def test_a_damaged_checkpoint_is_named_with_the_way_out(load: Any, file: str) -> None:
     loaded = load("train.steps=2", "run.checkpoint_every=1", "evaluation.before=false", "evaluation.after=false")
     stop = StopAt(1)
     loaded.plugins.observe(stop)
     folder = train(loaded, stop=stop.event)
     saved = folder.checkpoints.latest()
     assert saved is not None
-    (saved[1] / "trainer" / "state.json").write_text("{")
-    with pytest.raises(UsageError, match="step-000001 cannot be resumed"):
+    damaged = saved[1] / file
+    damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2])
+    with pytest.raises(UsageError, match="step-000001 cannot be resumed.*delete it to go on from the one before"):
         train(load("train.steps=2"), folder, resume=True)
 
 
