@@ -81,7 +81,8 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, columns: Sequence[
 def show_json(value: Any) -> None:
     """Print any value as JSON: a number that is not finite as null, what else JSON does not know as its text."""
     text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
-    click.echo(text, file=click.get_current_context().meta.get(STDOUT))
+    context = click.get_current_context(silent=True)
+    click.echo(text, file=context.meta.get(STDOUT) if context else None)
 
 
 def load_plugins(paths: Sequence[str] = ()) -> Plugins:

@@ -72,6 +72,22 @@ def train(loaded: LoadedRecipe, folder: RunFolder, learner: Learner, *, resume: 
         progress(loaded.plugins, loaded.recipe.train.steps, latest[0] if latest else 0),
     ):
         learner.train(loaded, folder, resume=resume, stop=stop)
+    _check_scored(folder)
+
+
+def _check_scored(folder: RunFolder) -> None:
+    """A run in which no chain ever had a score trained nothing, however smoothly it went.
+
+    Raises:
+        UsageError: this is one.
+    """
+    from agentfly_core.types import UsageError
+
+    unscored = [row["chains/unscored"] for row in folder.metrics.read() if "chains/unscored" in row]
+    if unscored and min(unscored) == 1.0:
+        text = "not one chain had a score, so nothing was learned; the lines above and the trajectories say why"
+        folder.update_status("failed", error=text)
+        raise UsageError(f"{folder.path}: {text}")
 
 
 def _stopped_at_once(folder: RunFolder) -> str:

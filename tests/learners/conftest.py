@@ -93,6 +93,12 @@ def broken(final_response: str) -> float:
 def same() -> float:
     """Equal for all."""
     return 0.1
+
+
+@reward
+def never() -> float:
+    """Fails for all."""
+    raise ValueError("the judge is out")
 '''
 
 

@@ -303,8 +303,20 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(load: Any, file: str) ->
     assert saved is not None
     damaged = saved[1] / file
     damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2])
-    with pytest.raises(UsageError, match="step-000001 cannot be resumed.*delete it to go on from the one before"):
+    with pytest.raises(UsageError, match=r"step-000001 cannot be resumed.*delete it to go on from the one before"):
         train(load("train.steps=2"), folder, resume=True)
+
+
+def test_a_run_without_one_score_fails_in_the_end(load: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from agentfly_core.cli.train import train as command
+
+    loaded = load("train.steps=2", "evaluation.before=false", "evaluation.after=false", reward="never")
+    folder = RunFolder.create(loaded.recipe.run.root, "tiny", loaded.resolved())
+    with pytest.raises(UsageError, match="not one chain had a score, so nothing was learned"):
+        command(loaded, folder, loaded.check_training(), resume=False)
+    assert (folder.status().state, folder.status().step) == ("failed", 2)
+    assert folder.status().error.startswith("not one chain had a score")
+    assert "the judge is out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["reinforce++", "reinforce++-baseline", "rloo", "mt-ppo", "reinforce", "dr_grpo"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +162,30 @@ def test_zero_3_with_two_ranks_and_a_reference(agentfly: Callable[..., Any]) -> 
     assert metrics[1]["kl/openrlhf"] > 0
 
 
-def test_the_text_world_with_shared_capacity(agentfly: Callable[..., Any]) -> None:
+@pytest.fixture
+def redis_url() -> Iterator[str]:
+    """A Redis server of this test's own."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("needs redis-server")
+    with tempfile.TemporaryDirectory(prefix="redis") as folder:  # short: a socket's path has a limit
+        path = f"{folder}/socket"
+        arguments = ["--port", "0", "--unixsocket", path, "--save", "", "--dir", folder]
+        server = subprocess.Popen(["redis-server", *arguments], stdout=subprocess.DEVNULL)
+        yield f"unix://{path}"
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.mark.parametrize("counter", ["the run's hub", "redis"])
+def test_the_text_world_with_shared_capacity(
+    counter: str, agentfly: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
     """Two rollout actors, three worlds in processes of their own over both of them."""
+    redis = {} if counter != "redis" else {"resources__coordinator": request.getfixturevalue("redis_url")}
     run = agentfly(
         "tiny:rooms",
         options={"gpus_per_node": 3, "engines": 2},
+        **redis,
         environment={"name": "rooms", "isolation": "worker", "capacity": 3, "options": {"rooms": 2, "max_steps": 4}},
         agent__max_turns=4,
         **SMALL,
