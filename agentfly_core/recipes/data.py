@@ -13,6 +13,7 @@ from typing import Any
 
 from agentfly_core.recipes.calling import build
 from agentfly_core.recipes.files import SUFFIXES, Row, file_rows
+from agentfly_core.recipes.locate import find_file
 from agentfly_core.recipes.schema import DataSection, DataSource
 from agentfly_core.registry import import_home
 from agentfly_core.types import Message, Split, Task, UnknownName, UsageError, derive_seed, is_content
@@ -81,7 +82,7 @@ class Rows:
 def open_source(
     source: DataSource, *, split: Split, seed: int, base: Path, modules: Mapping[str, Path], where: str
 ) -> Rows:
-    """The rows of a file (relative to ``base``) or of a ``module:function``.
+    """The rows of a file (see ``find_file``) or of a ``module:function``.
 
     Args:
         modules: names of the recipe's own plugin files; they win over installed modules.
@@ -91,7 +92,9 @@ def open_source(
         UsageError: it does not exist, cannot be read, or refuses its options.
     """
     if source.source.endswith(SUFFIXES):
-        path = base / Path(source.source).expanduser()
+        path = find_file(source.source, base)
+        if not path.exists() and base.resolve() != Path.cwd():
+            raise UsageError(f"data file {path} does not exist, nor is it in {Path.cwd()} ({where})")
         if source.options:
             raise UsageError(f"{where}.options: a data file takes none; they are for module:function sources")
         return Rows(str(path), listed=list(itertools.islice(file_rows(path), source.limit)))
@@ -227,7 +230,7 @@ def _import(target: str, base: Path, modules: Mapping[str, Path], where: str) ->
     if module in modules:
         module = str(modules[module])
     elif module.endswith(".py"):
-        module = str(base / module)
+        module = str(find_file(module, base))
     try:
         home = import_home(module)
     except (ImportError, AttributeError) as error:

@@ -14,7 +14,7 @@ from agentfly_core.recipes.assemble import build_engine, build_rewards, collect_
 from agentfly_core.recipes.calling import build, check_options
 from agentfly_core.recipes.checking import check_recipe
 from agentfly_core.recipes.files import SUFFIXES
-from agentfly_core.recipes.locate import find_model, find_recipe
+from agentfly_core.recipes.locate import find_file, find_model, find_recipe
 from agentfly_core.recipes.reading import apply_overrides, read_recipe_file
 from agentfly_core.recipes.schema import Recipe, base_of
 from agentfly_core.recipes.tasks import RecipeData
@@ -241,8 +241,11 @@ class LoadedRecipe:
         for tool in plain["agent"]["tools"]:
             tool["options"] = resolve_options(tool["name"], tool["options"], self.plugins, self._base)
         for source in (plain["data"]["train"], plain["data"]["eval"], (plain["sft"] or {}).get("data")):
-            if source and (source["source"].endswith(SUFFIXES) or ".py:" in source["source"]):
-                source["source"] = str((self._base / Path(source["source"]).expanduser()).resolve())
+            if source and source["source"].endswith(SUFFIXES):
+                source["source"] = str(find_file(source["source"], self._base))
+            elif source and ".py:" in source["source"]:
+                file, _, function = source["source"].rpartition(":")
+                source["source"] = f"{find_file(file, self._base)}:{function}"
         return plain
 
     @cached_property

@@ -90,6 +90,14 @@ def find_model(name: str, base: Path) -> str:
     return name
 
 
+def find_file(name: str, base: Path) -> Path:
+    """The file that a recipe's data means: relative to the recipe, or else to the working directory, so that a
+    packaged recipe can be given the user's own. If neither is there, the first."""
+    given = Path(name).expanduser()
+    beside, here = (base / given).resolve(), (Path.cwd() / given).resolve()
+    return here if here.is_file() and not beside.exists() else beside
+
+
 def _offered_model(name: str) -> str:
     entry = _entry_point(MODELS, name, "model")
     what = f"model {name!r} ({_distribution(entry)})"

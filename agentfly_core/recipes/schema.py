@@ -98,8 +98,8 @@ class DataSource(Section):
     """Rows: a file, or a function that yields them."""
 
     source: str
-    """A .jsonl, .json, .csv or .parquet file relative to the recipe, or ``module:function``; the function is called
-    with ``split``, ``seed`` and the options, and yields mappings."""
+    """A .jsonl, .json, .csv or .parquet file, relative to the recipe or else to the working directory, or
+    ``module:function``; the function is called with ``split``, ``seed`` and the options, and yields mappings."""
     options: dict[str, Any] = {}
     limit: Positive | None = None
     """Only so many rows, from the first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -114,6 +115,44 @@ def test_a_mapping_and_a_missing_file(basic: dict[str, Any], plugins: Plugins, t
         load_recipe(tmp_path / "no.yaml", plugins=plugins)
     with pytest.raises(UnknownName, match="unknown recipe package 'nobody'"):
         load_recipe("nobody:quickstart", plugins=plugins)
+
+
+@pytest.mark.parametrize("source", ["mine.jsonl", "mine.py:rows", "./deep/mine.jsonl"])
+def test_data_is_looked_for_beside_the_recipe_and_then_where_one_stands(
+    basic: dict[str, Any],
+    write_recipe: Write,
+    plugins: Plugins,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+) -> None:
+    here, recipe = tmp_path_factory.mktemp("here"), write_recipe(basic)
+    monkeypatch.chdir(here)
+    override = f"data.train={source}"
+    file = Path(source.partition(":")[0])
+    with pytest.raises(
+        UsageError, match=r"mine" if source.endswith(":rows") else f"does not exist, nor is it in {here}"
+    ):
+        load_recipe(recipe, [override], plugins=plugins)
+
+    def put(folder: Path, prompt: str) -> None:
+        (folder / file).parent.mkdir(exist_ok=True)
+        row = {"prompt": prompt, "answer": "1"}
+        (folder / file).write_text(
+            f"def rows(split, seed):\n    yield from [{row}] * 4\n"
+            if file.suffix == ".py"
+            else f"{json.dumps(row)}\n" * 4
+        )
+
+    put(here, "here")
+    loaded = load_recipe(recipe, [override], plugins=plugins)
+    assert next(loaded.train_tasks()).messages[-1]["content"] == "here"
+    assert loaded.resolved()["data"]["train"]["source"] == source.replace(
+        str(file), str((here / file).resolve()), 1
+    ).removeprefix("./")
+    if file.suffix != ".py":  # which Python keeps once it is imported
+        put(recipe.parent, "beside")
+        assert next(load_recipe(recipe, [override], plugins=plugins).train_tasks()).messages[-1]["content"] == "beside"
 
 
 def test_what_to_install_for_the_tiny_model(
