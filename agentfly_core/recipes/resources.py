@@ -9,6 +9,7 @@ from agentfly_core.plugins import Plugins
 from agentfly_core.recipes.calling import build
 from agentfly_core.recipes.schema import Recipe
 from agentfly_core.resources import InProcessCoordinator, RedisCoordinator, ResourceManager
+from agentfly_core.resources.redis_link import shown
 from agentfly_core.types import Coordinator, ResourceProvider, ResourceSpec, UsageError
 
 URL_VARIABLE = "AGENTFLY_REDIS_URL"
@@ -47,7 +48,7 @@ def coordinator_url(name: str) -> str:
         raise UsageError(f"resources.coordinator: redis takes the server's address from {URL_VARIABLE}, which is empty")
     if not url.startswith(("redis://", "rediss://", "unix://")):
         raise UsageError(
-            f"resources.coordinator: {url.partition('@')[2] or url!r} is neither local nor redis nor an address that "
+            f"resources.coordinator: {shown(url)!r} is neither local nor redis nor an address that "
             "begins with redis://, rediss:// or unix://"
         )
     return url

@@ -30,9 +30,9 @@ PATIENCE = 10.0
 class RedisCoordinator:
     """First come, first served over all processes; see ``types.Coordinator``. Usable from any event loop.
 
-    The server's clock counts. After it was restarted, nothing is granted for one lease time, in which every process
-    tells what it holds, so that the capacity is not exceeded. A process that waits says so every second; one that
-    died blocks nobody.
+    The server's clock counts. After it was restarted or emptied, nothing is granted for one lease time, in which every
+    process tells what it holds, so that the capacity is not exceeded. A process that waits says so every second; one
+    that died blocks nobody.
 
     Args:
         url: ``redis://``, ``rediss://`` (TLS) or ``unix://``, with password and database.
@@ -220,7 +220,7 @@ class RedisCoordinator:
     async def _status(self) -> list[CoordinatorStatus]:
         limits, shared, tickets, requests, quiet = await self._run("status")
         if quiet:
-            log.warning("nothing is granted for %.1f s more: the Redis server was restarted", quiet / 1000)
+            log.warning("nothing is granted for %.1f s more: the Redis server lost what it had counted", quiet / 1000)
         return rows_of(
             json.loads(limits) or {},
             json.loads(shared) or {},
@@ -265,21 +265,26 @@ class RedisCoordinator:
         if entry is not None and not entry[1].done():
             entry[1].set_result(reply if isinstance(reply, str) else reply.decode())
 
-    async def _hello(self, execute: Execute) -> None:
-        """Introduce this process on a new connection; a server that has lost what it counted is told what is held."""
+    async def _hello(self, execute: Execute) -> str:
+        """Introduce this process on a new connection; a server that has lost what it counted is told what is held.
+
+        Returns:
+            the epoch: another one each time that what was counted may have been lost.
+        """
         server, age = server_of((await execute([("INFO", "server")]))[0])
-        arguments = (server, age, ms(self._lease_time), self._limits, secrets.token_hex(8), int(bool(self._memory)))
-        (reply,) = await execute([("RUN", "hello", 1, self._prefix, *arguments)])
+        arguments = (server, age, ms(self._lease_time), self._limits, secrets.token_hex(8), self._epoch)
+        (reply,) = await execute([("RUN", "hello", self._prefix, *arguments)])
         if isinstance(reply, Exception):
             raise reply
-        limits, epoch, quiet = reply[0].decode(), reply[1].decode(), reply[2]
+        limits, epoch = (str(text.decode()) for text in reply[:2])
+        quiet = reply[2]
         if self._limits not in ("", limits):
             raise UsageError(
                 f"others count the pool {self._name!r} at {shown(self._url)} by the limits {limits}, this run by "
                 f"{self._limits}: make them equal, or give this run a pool of its own (another name)"
             )
         if quiet:
-            log.warning("the Redis server was started just now: nothing is granted for %.1f s", quiet / 1000)
+            log.warning("the Redis server has just begun to count: nothing is granted for %.1f s", quiet / 1000)
         if self._epoch not in ("", epoch):
             self._lapsed |= self._memory.lose_idle()
             for holder in self._lapsed & self._recalls.keys():
@@ -287,6 +292,7 @@ class RedisCoordinator:
             told = self._memory.restoring()
             told += [("leave", holder) for holder in self._lapsed]
             told += [("acquire", json.dumps(request), ms(PATIENCE)) for request, _ in self._waiting.values()]
-            log.warning("the Redis server was restarted: it is told what is held here (%d messages)", len(told))
-            await execute([("RUN", name, 1, self._prefix, *arguments) for name, *arguments in told])
+            log.warning("the Redis server has forgotten: it is told what is held here (%d messages)", len(told))
+            await execute([("RUN", name, self._prefix, *arguments) for name, *arguments in told])
         self._epoch = epoch
+        return epoch

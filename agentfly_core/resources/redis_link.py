@@ -16,6 +16,10 @@ from agentfly_core.types import MissingDependency, ResourceError, UsageError
 
 log = logging.getLogger("agentfly.resources")
 
+FORGOTTEN = "FORGOTTEN"
+"""How a script's error begins whose epoch is not the server's: the data were deleted, and perhaps begun anew."""
+LOST = (FORGOTTEN, "NOSCRIPT", "No matching script")
+
 BATCH = 128
 """Operations sent before their replies are read."""
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -33,7 +37,8 @@ class RedisLink:
     Args:
         url: ``redis://``, ``rediss://`` (TLS) or ``unix://``, with password and database.
         scripts: name -> Lua.
-        hello: called on each new connection before anything else is sent, with a way to send commands.
+        hello: called on each new connection before anything else is sent, with a way to send commands; returns the
+            epoch of the server's data, which every later script is given, to say ``FORGOTTEN`` if it is another.
         timeout: seconds that connecting and each reply may take.
         outage: seconds for which an established connection may be gone before calls fail.
     """
@@ -42,7 +47,7 @@ class RedisLink:
         self,
         url: str,
         scripts: dict[str, str],
-        hello: Callable[[Execute], Awaitable[None]],
+        hello: Callable[[Execute], Awaitable[str]],
         *,
         timeout: float = 5.0,
         outage: float = 30.0,
@@ -58,9 +63,11 @@ class RedisLink:
         try:
             self._pool = self._redis.asyncio.ConnectionPool.from_url(url, **self._options)
         except ValueError as error:
-            raise UsageError(f"{shown(url)} is no address of a Redis server: {error}") from error
+            hint = "; signs like / and @ in a password are written %2F and %40" if "@" in url else f": {error}"
+            raise UsageError(f"{shown(url)} is no address of a Redis server{hint}") from error
         self._connection: Any = None
         self._reached = False
+        self._epoch = ""
         self._queue: deque[tuple[Command, asyncio.Future[Any]]] = deque()
         self._pump: asyncio.Task[None] | None = None
 
@@ -70,7 +77,7 @@ class RedisLink:
         Raises:
             ResourceError: the server cannot be reached, or refuses.
         """
-        return await self.send("EVALSHA", self._shas[name], 1, *arguments)
+        return await self.send("RUN", name, *arguments)
 
     async def send(self, *command: Any) -> Any:
         """The reply to any command."""
@@ -132,9 +139,9 @@ class RedisLink:
         if self._connection is None:
             await self._connect()
         batch = [self._queue[i] for i in range(min(BATCH, len(self._queue)))]
-        replies = await self._execute([command for command, _ in batch])
-        if any(isinstance(r, self._redis.exceptions.NoScriptError) for r in replies):
-            raise self._redis.ConnectionError("the server has forgotten the scripts")
+        replies = await self._execute([command for command, _ in batch], self._epoch)
+        if any(isinstance(r, self._redis.ResponseError) and str(r).startswith(LOST) for r in replies):
+            raise self._redis.ConnectionError("the server has lost what it was told")
         for reply, (_, future) in zip(replies, batch, strict=True):
             self._queue.popleft()
             if future.done():
@@ -150,12 +157,12 @@ class RedisLink:
         for reply in await self._execute([("SCRIPT", "LOAD", text) for text in self._scripts.values()]):
             if isinstance(reply, Exception):
                 raise reply
-        await self._hello(self._execute)
+        self._epoch = await self._hello(self._execute)
         self._reached = True
 
-    async def _execute(self, commands: list[Command]) -> list[Any]:
+    async def _execute(self, commands: list[Command], epoch: str = "") -> list[Any]:
         """Replies, an error reply as the exception. A connection that breaks raises."""
-        named = [("EVALSHA", self._shas[c[1]], *c[2:]) if c[0] == "RUN" else c for c in commands]
+        named = [("EVALSHA", self._shas[c[1]], 1, c[2], epoch, *c[3:]) if c[0] == "RUN" else c for c in commands]
         await self._connection.send_packed_command(self._connection.pack_commands(named))
         return [await self._reply() for _ in named]
 
@@ -187,8 +194,8 @@ class RedisLink:
 
 
 def shown(url: str) -> str:
-    """A URL without its password."""
-    return re.sub(r"(?<=://)([^/@]*):[^/@]*@", r"\1:***@", re.sub(r"(password=)[^&]*", r"\1***", url))
+    """A URL without its password, also where that holds signs that a URL should not."""
+    return re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", re.sub(r"(password=)[^&]*", r"\1***", url))
 
 
 def _import_redis() -> Any:

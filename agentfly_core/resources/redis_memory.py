@@ -29,9 +29,6 @@ class RedisMemory:
         self._idle: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._holders: dict[str, float] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._held or self._holders)
-
     def hold(self, reply: bytes | str, asked: float | None = None) -> Ticket:
         """A ticket that the server gave or renewed, by a message sent at ``asked``."""
         raw, ticket = json.loads(reply), ticket_of(reply)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 SCRIPTS: dict[str, str] = {
     # server, its age (-1: not known), lease time, limits ('' goes by those of others), an epoch to begin if what was
-    # counted may be lost, whether the client held anything before: -> limits in force, epoch, milliseconds of quiet.
+    # counted may be lost, the epoch that the client knew before: -> limits in force, epoch, milliseconds of quiet.
     "hello": """
         expire()
-        local server, age, lease, wanted, remembers = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[6]
-        local known, until_ = redis.call('HGET', P .. 'meta', 'server'), 0
+        local server, age, lease, wanted, knew = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[6]
+        local known, epoch = unpack(redis.call('HMGET', P .. 'meta', 'server', 'epoch'))
+        local until_, restarted = 0, known and known ~= server
         if not known and age >= 0 then until_ = now - age + lease end
-        if (not known and remembers == '1') or (known and known ~= server) then until_ = now + lease end
-        if not known or known ~= server then redis.call('HSET', P .. 'meta', 'server', server, 'epoch', ARGV[5]) end
+        if not known or restarted then
+            redis.call('HSET', P .. 'meta', 'server', server, 'epoch', ARGV[5], 'began', int(now))
+        end
+        if restarted or (knew ~= '' and knew ~= epoch) then until_ = hget('meta', 'began') + lease end
         redis.call('HSET', P .. 'meta', 'quiet', int(math.max(hget('meta', 'quiet'), until_)))
         local used = redis.call('HLEN', P .. 'tickets') + redis.call('HLEN', P .. 'requests')
             + redis.call('ZCARD', P .. 'holders')

@@ -1,7 +1,8 @@
 """The Redis coordinator's operations: each is one Lua script, run by the server in one step and by its own clock.
 
-The rules are those of ``books.Books``. All keys begin with ``KEYS[1]``, which holds a hash tag, so that a cluster keeps
-them on one node. Times are in milliseconds. ::
+The rules are those of ``books.Books``. The first argument of each is the epoch that the client knows; if it is not
+that of ``meta``, nothing is done. All keys begin with ``KEYS[1]``, which holds a hash tag, so that a cluster keeps them
+on one node. Times are in milliseconds. ::
 
     tickets    hash    id -> JSON            deadlines  zset   id by expiry
     requests   hash    id -> JSON            patience   zset   id by when its waiter counts as dead
@@ -9,7 +10,7 @@ them on one node. Times are in milliseconds. ::
     shared     hash    kind -> tickets and idle shares, '*' for all kinds;  granted: tickets alone
     idle:HOLDER hash   kind -> shares        holders    zset   holder by expiry;  clients: holder -> who to wake
     retiring   set     tickets under which idle instances are stopped
-    meta       hash    server, epoch, limits, quiet (nothing is granted before), fence, number
+    meta       hash    server, epoch and when it began, limits, quiet (nothing is granted before), fence, number
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from agentfly_core.resources.redis_operations import SCRIPTS
 
 PRELUDE = """
 local P = KEYS[1]
+local epoch = table.remove(ARGV, 1)
+if epoch ~= '' and epoch ~= redis.call('HGET', P .. 'meta', 'epoch') then
+    return redis.error_reply('FORGOTTEN what was counted in epoch ' .. epoch)
+end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local function int(n) return string.format('%d', n) end

@@ -23,8 +23,8 @@ def name() -> str:
     return f"pool-{next(numbers)}"
 
 
-async def somebody_waits(coordinator: RedisCoordinator) -> None:
-    while (await coordinator.status())[0].waiting == 0:  # noqa: ASYNC110 - another process would not see an event
+async def somebody_waits(coordinator: RedisCoordinator, count: int = 1) -> None:
+    while (await coordinator.status())[0].waiting < count:  # noqa: ASYNC110 - another process would not see an event
         await asyncio.sleep(0.01)
 
 
@@ -115,8 +115,13 @@ def test_an_unreachable_server_is_one_clear_error_without_the_password():
 
     asyncio.run(main())
     assert shown("unix:///a?password=x&db=1") == "unix:///a?password=***&db=1"
+    assert shown("redis://:se@cret@h:1/0") == shown("redis://:hun/ter2@h:1/0") == "redis://:***@h:1/0"
+    assert shown("redis://h:6379/0") == "redis://h:6379/0"
     with pytest.raises(UsageError, match="is no address of a Redis server"):
         RedisCoordinator("http://example.org")
+    with pytest.raises(UsageError) as wrong:
+        RedisCoordinator("redis://:hun/ter2@example.org")
+    assert str(wrong.value).startswith("redis://:***@example.org is no address") and "hun" not in str(wrong.value)
 
 
 def test_a_password_is_asked_for_and_given(redis_servers):
@@ -168,6 +173,52 @@ def test_after_a_restart_holders_come_back_before_anything_is_granted(redis_serv
         assert min(ticket.since for ticket in tickets) >= started + lease - 0.01
         assert min(ticket.fence for ticket in tickets) > held.fence
         await one.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("lost", ["FLUSHALL", "DEL meta"])
+@pytest.mark.parametrize("first", ["holder", "other", "newcomer"])
+def test_a_server_that_was_emptied_is_told_again_and_keeps_to_the_capacity(redis_servers, lost, first):
+    """Whoever notices it first: nothing is granted for a lease time, in which what is held is told."""
+    server = redis_servers()
+
+    async def main():
+        pool, lease = server.known(name()), 5.0
+
+        def member():
+            return RedisCoordinator(server.url, {"box": 2}, name=pool, lease_time=lease)
+
+        holder, other = member(), member()
+        held = await holder.acquire("box", "held", ttl=lease)
+        await other.release(await other.acquire("box", "before", ttl=lease))
+        assert server.ask(lost.replace("meta", f"agentfly:{{{pool}}}:meta")).startswith((b"+OK", b":1"))
+        emptied = time.time()
+        if first == "newcomer":
+            newcomer = member()
+            await newcomer.status()
+            await newcomer.close()
+
+        async def hold():
+            while True:
+                await holder.renew(held, ttl=lease)
+                await asyncio.sleep(0.5)
+
+        if first != "other":
+            await holder.renew(held, ttl=lease)
+        wanted = [asyncio.create_task(other.acquire("box", f"w{i}", ttl=lease)) for i in range(2)]
+        await somebody_waits(other, 2)
+        holding = asyncio.create_task(hold())
+        got, waiting = await asyncio.wait(wanted, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        assert (len(got), len(waiting)) == (1, 1)  # the other one was held all the time
+        assert got.pop().result().since >= emptied + lease - 1
+        total, box = await other.status()
+        assert (total.granted, box.capacity, box.waiting) == (2, 2, 1)
+        holding.cancel()
+        await holder.release(held)
+        await asyncio.wait_for(waiting.pop(), 60)
+        await holder.close()
         await other.close()
 
     asyncio.run(main())
