@@ -20,6 +20,7 @@ from agentfly_core.resources.lease import HeldLease, label
 from agentfly_core.resources.marks import RunMark
 from agentfly_core.resources.waiting import finish, within
 from agentfly_core.types import (
+    AgentFlyError,
     Coordinator,
     ResourceError,
     ResourceProvider,
@@ -195,9 +196,9 @@ class Instances:
         async def stop() -> None:
             try:
                 await provider.stop(instance)
-            except Exception:
+            except Exception as error:
                 self.gauges.count(spec.kind, "stop")
-                log.warning("stopping %s failed", label(spec), exc_info=True)
+                log.warning("stopping %s failed: %s", label(spec), error, exc_info=_unexpected(error))
 
         await finish(stop())
 
@@ -213,9 +214,8 @@ class Instances:
             await self._coordinator.leave(self.run_id)
         except ResourceError as error:
             log.warning("idle shares are freed only when they expire: %s", error)
-        for kind in self.mark.kinds:
-            await self._sweep_own(kind)
-        self.mark.remove()
+        if all([await self._sweep_own(kind) for kind in self.mark.kinds]):
+            self.mark.remove()  # otherwise it stays, for a later run to sweep
 
     def status(self) -> dict[str, Any]:
         """Leases, waits and counts as plain data."""
@@ -255,8 +255,8 @@ class Instances:
         except asyncio.CancelledError:
             await self.stop(provider, spec, instance)
             raise
-        except Exception:
-            log.warning("the health check of %s failed", label(spec), exc_info=True)
+        except Exception as error:
+            log.warning("the health check of %s failed: %s", label(spec), error, exc_info=_unexpected(error))
             return False
 
     async def _reset(self, provider: ResourceProvider, lease: HeldLease) -> bool:
@@ -264,18 +264,28 @@ class Instances:
             return False
         try:
             good = await within(self._reset_timeout, provider.reset(lease.instance))
-        except Exception:
+        except Exception as error:
             self.gauges.count(lease.spec.kind, "reset")
-            log.warning("%s could not be reset and is replaced", label(lease.spec), exc_info=True)
+            log.warning(
+                "%s could not be reset and is replaced: %s", label(lease.spec), error, exc_info=_unexpected(error)
+            )
             return False
         return good and not self._closed
 
     async def _stop_all(self, entries: list[tuple[Identity, Any]]) -> None:
         await asyncio.gather(*(self.stop(self.providers[i[0].kind], i[0], instance) for i, instance in entries))
 
-    async def _sweep_own(self, kind: str) -> None:
+    async def _sweep_own(self, kind: str) -> bool:
+        """End what could not be stopped; whether nothing is left."""
         try:
             if left := await self.providers[kind].sweep(self.run_id):
                 log.warning("%d of kind %s were left at the end, and have been ended", left, kind)
-        except Exception:
-            log.warning("the sweep of kind %s failed", kind, exc_info=True)
+        except Exception as error:
+            log.warning("the sweep of kind %s failed: %s", kind, error, exc_info=_unexpected(error))
+            return False
+        return True
+
+
+def _unexpected(error: Exception) -> bool:
+    """Whether its traceback tells more than its text: it was not raised on purpose."""
+    return not isinstance(error, AgentFlyError)

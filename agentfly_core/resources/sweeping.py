@@ -24,8 +24,8 @@ async def sweep_crashed(providers: Mapping[str, ResourceProvider], *, kinds: fro
                 try:
                     count += await providers[kind].sweep(run)
                     done.add(kind)
-                except Exception:
-                    log.warning("what the crashed run %s left of kind %s stays", run, kind, exc_info=True)
+                except Exception as error:
+                    log.warning("what the crashed run %s left of kind %s stays: %s", run, kind, error)
             swept(run, frozenset(done))
     if count:
         log.warning("ended %d resources that crashed runs had left", count)

@@ -43,6 +43,14 @@ class ControlGroup:
         """The files into which a process writes its id to join."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
+    def unthrottle(self) -> None:
+        """Let its processes have all the CPU that they need to end."""
+        for folder in self.folders:
+            for name, value in (("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")):
+                with contextlib.suppress(OSError):
+                    if (folder / name).exists():
+                        (folder / name).write_text(value)
+
     def remove(self, *, seconds: float = 5.0) -> None:
         """Kill what is left in it and remove it.
 

@@ -130,5 +130,7 @@ class DockerProvider:
             return sandbox
 
     async def _stop(self, sandbox: ContainerSandbox) -> None:
-        await sandbox.stop()
-        self._live.discard(sandbox.name)
+        try:
+            await sandbox.stop()
+        finally:
+            self._live.discard(sandbox.name)  # what could not be removed is for the sweep

@@ -109,21 +109,23 @@ class Link(asyncio.Protocol):
             clearing, self._clearing = list(self._clearing.values()), {}
         if self._transport is not None:
             self._transport.abort()
-        if not self.ready.done():
+        if _awaited(self.ready):
             self.ready.set_exception(ResourceError(f"the sandbox is gone: {reason}"))
         for process in processes:
             process.lose(reason)
         for done in clearing:
-            done.set_result(False)
+            if _awaited(done):
+                done.set_result(False)
 
     def _dispatch(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == frames.READY:
-            if not self.ready.done():
-                self.ready.set_result(json.loads(payload))
+            ready = json.loads(payload)
+            if _awaited(self.ready):
+                self.ready.set_result(ready)
         elif kind == frames.CLEARED:
             with self._lock:
                 done = self._clearing.pop(channel, None)
-            if done is not None:
+            if done is not None and _awaited(done):
                 done.set_result(payload == b"true")
         else:
             with self._lock:
@@ -132,3 +134,8 @@ class Link(asyncio.Protocol):
                     self._processes.pop(channel, None)
             if process is not None:
                 process.deliver(kind, payload)
+
+
+def _awaited(future: concurrent.futures.Future[Any]) -> bool:
+    """Whether it is open still: whoever waited may have run out of time or been cancelled. If so it can be set now."""
+    return not future.done() and future.set_running_or_notify_cancel()

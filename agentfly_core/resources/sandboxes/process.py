@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import uuid
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -185,20 +186,29 @@ class ProcessProvider:
 
     def _make(self, choice: Choice, spec: ResourceSpec, name: str) -> LocalSandbox:
         limits = self._limits.of(spec)
-        uid = PrivateUid() if choice.private else None
-        group = cgroups.ControlGroup(name, limits) if cgroups.available() else None
-        number = uid.number if uid is not None else None
-        folder = state.make_folder(name, number)
-        plan = Plan(spec, limits, number, folder, group is not None, choice.mountable, choice.python)
-        sandbox = LocalSandbox(
-            spec, choice.tier.launch(plan), name, python=choice.python, folder=folder, uid=uid, group=group
-        )
+        with ExitStack() as undo:
+            uid = PrivateUid() if choice.private else None
+            if uid is not None:
+                undo.callback(uid.release)
+            group = cgroups.ControlGroup(name, limits) if cgroups.available() else None
+            if group is not None:
+                undo.callback(group.remove)
+            number = uid.number if uid is not None else None
+            folder = state.make_folder(name, number)
+            undo.callback(state.remove_folder, folder)
+            plan = Plan(spec, limits, number, folder, group is not None, choice.mountable, choice.python)
+            sandbox = LocalSandbox(
+                spec, choice.tier.launch(plan), name, python=choice.python, folder=folder, uid=uid, group=group
+            )
+            undo.pop_all()
         self._live.add(name)
         return sandbox
 
     async def _stop(self, sandbox: LocalSandbox) -> None:
-        await sandbox.stop()
-        self._live.discard(sandbox.name)
+        try:
+            await sandbox.stop()
+        finally:
+            self._live.discard(sandbox.name)  # what could not be ended is for the sweep
 
 
 _NOTHING = IsolationReport(Isolation.NONE, "", "open", "open", "seen", "none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import threading
@@ -146,7 +147,7 @@ class RemoteProcess:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for loop, future in waiting:
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits
                 loop.call_soon_threadsafe(_resolve, future)
 
     async def _until(self, condition: Callable[[], bool]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -19,10 +17,14 @@ from agentfly_core.resources.sandboxes.bundle import BOOTSTRAP
 from agentfly_core.resources.sandboxes.link import Link
 from agentfly_core.resources.sandboxes.plan import HANDED_OVER, Launch
 from agentfly_core.resources.sandboxes.sandbox import SupervisedSandbox
-from agentfly_core.resources.sandboxes.state import MARK, end_marked
+from agentfly_core.resources.sandboxes.state import MARK, end_marked, remove_folder
+from agentfly_core.resources.sandboxes.trees import kill_tree
 from agentfly_core.types import ResourceSpec
 
 STOP_SECONDS = 15.0
+"""What a supervisor gets to end everything below it, before that is done from outside."""
+KILL_SECONDS = 60.0
+"""What killed processes may take to end: their memory, with millions of files in it perhaps, is freed first."""
 SHELL = "/bin/sh"
 JOIN = 'for file in $JOIN; do echo 0 > "$file" || exit 97; done; unset JOIN; '
 """Run before anything else, so that no process of the sandbox is ever outside its control group."""
@@ -79,16 +81,18 @@ class LocalSandbox(SupervisedSandbox):
         """The end of its stream ends the supervisor, which ends all others; what should survive that is hunted down."""
         with ExitStack() as stack:
             stack.callback(self._said.close)
-            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            stack.callback(remove_folder, self.folder)
             if self.uid is not None:
                 stack.callback(self.uid.release)
-                stack.callback(uids.kill_user, self.uid.number)
+                stack.callback(uids.kill_user, self.uid.number, seconds=KILL_SECONDS)
             elif not self._launch.nested:
-                stack.callback(end_marked, {self.name})
+                stack.callback(end_marked, {self.name}, seconds=KILL_SECONDS)
             if self.group is not None:
-                stack.callback(self.group.remove)
+                stack.callback(self.group.remove, seconds=KILL_SECONDS)
             if self._process is not None:
-                stack.callback(_end_process, self._process)
+                stack.callback(_end_process, self._process, 0.0 if self.stuck else STOP_SECONDS)
+            if self.group is not None:
+                stack.callback(self.group.unthrottle)
 
     def _spawn(self, stream: socket.socket) -> None:
         join = " ".join(self.group.joining()) if self.group else ""
@@ -118,13 +122,15 @@ class LocalSandbox(SupervisedSandbox):
         return said or (self.link.lost if code is None else f"its process ended with code {code}")
 
 
-def _end_process(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes], patience: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+        return
     try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_tree(process.pid, seconds=KILL_SECONDS)
+    finally:
+        process.kill()
+        process.wait(KILL_SECONDS)
 
 
 @contextlib.contextmanager

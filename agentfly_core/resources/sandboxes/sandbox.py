@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from agentfly_core.resources.sandboxes.bundle import opening
+from agentfly_core.resources.sandboxes.io_thread import settled
 from agentfly_core.resources.sandboxes.link import Link
 from agentfly_core.resources.sandboxes.remote import RemoteProcess
 from agentfly_core.types import Completed, FileEntry, IsolationReport, LeaseLost, ResourceError, ResourceSpec
@@ -36,6 +37,7 @@ class SupervisedSandbox(ABC):
         name: unique among all sandboxes of this machine.
         link: the stream.
         valid_until: see ``types.Fenced``.
+        stuck: whether its supervisor has failed to answer: it is not waited for at the end.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class SupervisedSandbox(ABC):
         self.python = python
         self.link = link
         self.valid_until = math.inf
+        self.stuck = False
         self._config = config
         self._opening: asyncio.Future[socket.socket] | None = None
         self._stopped: asyncio.Future[None] | None = None
@@ -127,10 +130,11 @@ class SupervisedSandbox(ABC):
         await self._set_up()
 
     async def stop(self) -> None:
-        """On the I/O loop: end every process of it and remove what belongs to it. Twice does it once."""
+        """On the I/O loop: end every process of it and remove what belongs to it, even if cancelled; once."""
         if self._stopped is None:
             self._stopped = asyncio.ensure_future(self._stop())
-        await asyncio.shield(self._stopped)
+        await settled(self._stopped)
+        self._stopped.result()
 
     async def clear(self, *, timeout: float) -> bool:
         """End every command and wipe what was written; False: it must be replaced."""
@@ -139,6 +143,7 @@ class SupervisedSandbox(ABC):
         try:
             cleared = await asyncio.wait_for(asyncio.wrap_future(self.link.clear()), timeout)
         except (ResourceError, asyncio.TimeoutError):
+            self.stuck = True
             return False
         if cleared:
             await self._set_up()
@@ -161,12 +166,14 @@ class SupervisedSandbox(ABC):
         """On a thread: why the supervisor does not answer."""
 
     async def _stop(self) -> None:
-        self.link.lose("it was stopped")
-        if self._opening is not None:
-            await asyncio.wait({self._opening})
-            if not self._opening.cancelled() and self._opening.exception() is None:
-                self._opening.result().close()
-        await asyncio.to_thread(self._end)
+        try:
+            self.link.lose("it was stopped")
+            if self._opening is not None:
+                await asyncio.wait({self._opening})
+                if not self._opening.cancelled() and self._opening.exception() is None:
+                    self._opening.result().close()
+        finally:
+            await asyncio.to_thread(self._end)
 
     async def _set_up(self) -> None:
         if self.spec.command:

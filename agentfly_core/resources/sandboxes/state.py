@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Set
@@ -20,6 +21,7 @@ MARK = "AGENTFLY_SANDBOX"
 """In the environment of every sandbox's first process, and of all where nothing better tells them apart: its full
 name."""
 SEPARATOR = "~"
+FORCE = 'chmod -R u+rwx -- "$1"; rm -rf -- "$1"'
 
 
 def full_name(run_id: str, name: str) -> str:
@@ -45,12 +47,26 @@ def make_folder(full: str, uid: int | None) -> Path:
         raise ResourceError(f"{base} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
     folder = base / full
     folder.mkdir(mode=0o711)
-    for name in ("workspace", "tmp"):
-        (folder / name).mkdir(mode=0o700)
-        if uid is not None:
-            os.chown(folder / name, uid, uid)
-    (folder / "sandbox.json").write_text(json.dumps({"uid": uid}))
+    try:
+        for name in ("workspace", "tmp"):
+            (folder / name).mkdir(mode=0o700)
+            if uid is not None:
+                os.chown(folder / name, uid, uid)
+        (folder / "sandbox.json").write_text(json.dumps({"uid": uid}))
+    except BaseException:
+        remove_folder(folder)
+        raise
     return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a sandbox's folder, whatever its code has made of it: no rights, or deeper than Python's own can go."""
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except (OSError, RecursionError):
+        subprocess.run(["/bin/sh", "-c", FORCE, "sh", str(folder)], check=False, stderr=subprocess.DEVNULL)
 
 
 def runs() -> frozenset[str]:
@@ -74,7 +90,7 @@ def sweep(run_id: str, *, live: Set[str], seconds: float = 10.0) -> int:
             uid = json.loads((folder / "sandbox.json").read_text())["uid"]
             if uid is not None:
                 uids.kill_user(uid)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
     groups = [g for g in cgroups.leftovers(full_name(run_id, "")) if g.name[len(cgroups.PREFIX) :] not in live]
     cgroups.remove_folders(groups)
     return len({*found, *(f.name for f in folders), *(g.name[len(cgroups.PREFIX) :] for g in groups)})

@@ -36,7 +36,11 @@ class PrivateUid:
             except OSError:
                 os.close(self._lock)
                 continue
-            kill_user(self.number)  # a crashed run may have left processes with it
+            try:
+                kill_user(self.number)  # a crashed run may have left processes with it
+            except BaseException:
+                os.close(self._lock)
+                raise
             return
         raise ResourceError(f"all {COUNT} user ids for sandboxes are in use")
 
