@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from agentfly_core.recipes.schema import Section
 
 Seconds = Annotated[float, Field(gt=0)]
+
+
+def _web_address(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("must be the address of a dashboard, such as http://head:8265")
+    return value
 
 
 class LaunchOptions(Section):
@@ -19,7 +25,7 @@ class LaunchOptions(Section):
 
     ray_address: str | None = None
     """An existing cluster, as ``ray.init`` takes it; None uses ``RAY_ADDRESS`` or else starts Ray in this process."""
-    submit: str | None = None
+    submit: Annotated[str, AfterValidator(_web_address)] | None = None
     """Address of a Ray dashboard (``http://head:8265``): the run is submitted there as a job."""
     working_dir: str | None = None
     """Folder that Ray ships to every node, with plugins that are not installed there."""

@@ -91,7 +91,7 @@ class LearnerOptions(LaunchOptions):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, ("learner.options", *first["loc"])))
-            message = first["msg"].replace("Input should be", "must be")
+            message = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
             raise UsageError(f"{place}: {message}, got {first['input']!r:.80}") from error
 
 

@@ -32,6 +32,8 @@ REFUSED = {
     "train.colocate_critic_reward": "there is no reward model to share GPUs with; use learner.options.colocate",
     "eval.dataset": "evaluation is AgentFly's own; use data.eval and evaluation",
     "eval.steps": "evaluation is AgentFly's own; use evaluation.every",
+    "eval.temperature": "evaluation is AgentFly's own; use evaluation.modes and rollout.temperature",
+    "eval.n_samples_per_prompt": "evaluation is AgentFly's own; use evaluation.chains_per_task",
     "ckpt.disable_ds": "without DeepSpeed's checkpoints no run can go on; use run.checkpoint_every",
 }
 """Flags that would break what the recipe says."""
@@ -47,6 +49,10 @@ ALGORITHM = (
     "reward.stop_properly",
 )
 """Beginnings of flags of OpenRLHF's own advantages and losses, which are at work only if ``ESTIMATOR`` is given."""
+
+
+CRITIC = ("critic.", "reward.normalize_enable")
+"""Beginnings of flags that are at work only if a critic is trained."""
 
 
 def recipe_reasons(plan: Plan, loaded: LoadedRecipe) -> Iterator[str]:
@@ -126,7 +132,9 @@ def option_reasons(plan: Plan) -> Iterator[str]:
         yield f"{at}.{critics[0]}: {plan.recipe.algorithm.name} has no critic; leave it out, or use ppo"
 
 
-def flag_reasons(raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[str, Action]) -> Iterator[str]:
+def flag_reasons(
+    raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[str, Action], *, critic: bool
+) -> Iterator[str]:
     """Flags given by name that do not exist, or that something else in the recipe decides."""
     sources = {setting.flag: setting.source for setting in mapped}
     own_algorithm = ESTIMATOR in raw
@@ -138,6 +146,8 @@ def flag_reasons(raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[s
             yield f"{at}: OpenRLHF has no such flag{also}"
         elif flag in REFUSED and value not in (0, False, None):
             yield f"{at}: {REFUSED[flag]}"
+        elif problem := _wrong_value(flag, value, known):
+            yield f"{at}: {problem}"
         elif own_algorithm and flag.startswith((*ALGORITHM, "algo.kl.")):
             continue
         elif flag.startswith(ALGORITHM):
@@ -145,8 +155,8 @@ def flag_reasons(raw: Mapping[str, Any], mapped: list[Setting], known: Mapping[s
                 f"{at}: does nothing, as advantages and loss are AgentFly's; use algorithm.options, or give "
                 f"{ESTIMATOR} as well to have OpenRLHF's own"
             )
-        elif problem := _wrong_value(flag, value, known):
-            yield f"{at}: {problem}"
+        elif flag.startswith(CRITIC) and not critic:
+            yield f"{at}: does nothing, as no critic is trained; leave it out, or use ppo"
         elif flag in sources:
             instead = "AgentFly needs it as it is" if sources[flag] == FIXED else f"set {sources[flag]}"
             yield f"{at}: {instead}; leave the flag out"
@@ -157,6 +167,11 @@ def _wrong_value(flag: str, value: Any, known: Mapping[str, Action]) -> str:
     action = known[flag]
     if value is None:
         return "has no value; give one, or leave it out"
+    if isinstance(value, list | tuple):
+        if action.nargs in (None, 0, "?"):
+            return "takes one value, not a list"
+        if any(isinstance(part, str) and part.startswith("-") for part in value):
+            return "has a value that begins with a dash and would be another flag"
     if action.nargs != 0:
         return "takes a value, not a switch" if isinstance(value, bool) else ""
     if not isinstance(value, bool):

@@ -88,7 +88,7 @@ def resolve(loaded: LoadedRecipe, paths: RunPaths | None = None, *, resume: bool
         *recipe_reasons(plan, loaded),
         *option_reasons(plan),
         *([] if plan.layout.reasons else batch_reasons(plan)),
-        *flag_reasons(raw, mapped, upstream.flags),
+        *flag_reasons(raw, mapped, upstream.flags, critic=plan.needs.critic),
     ]
     if reasons:
         raise Refused(reasons)

@@ -71,6 +71,14 @@ OPTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"actor.muon.nesterov": False}, "actor.muon.nesterov", "switched off by actor.muon.no_nesterov: true"),
     ({"ds.zpg": True}, "ds.zpg", "takes a value"),
     ({"ds.zpg": None}, "ds.zpg", "has no value"),
+    ({"algo.advantage.estimator": None}, "algo.advantage.estimator", "has no value"),
+    ({"algo.advantage.estimator": ["gae"]}, "algo.advantage.estimator", "takes one value, not a list"),
+    ({"ds.lora.target_modules": ["--ds.zero_stage=3"]}, "ds.lora.target_modules", "would be another flag"),
+    ({"eval.temperature": 0.7}, "eval.temperature", "evaluation is AgentFly's own"),
+    ({"eval.n_samples_per_prompt": 4}, "eval.n_samples_per_prompt", "use evaluation.chains_per_task"),
+    ({"critic.value_clip": 0.1}, "critic.value_clip", "does nothing, as no critic is trained"),
+    ({"critic": {"adam": {"eps": 1e-9}}}, "critic.adam.eps", "does nothing, as no critic is trained"),
+    ({"reward.normalize_enable": True}, "reward.normalize_enable", "does nothing, as no critic is trained"),
     ({"train_tensor_parallel": 3}, "train_tensor_parallel", "do not divide the 8 GPUs that train"),
 ]
 
@@ -105,6 +113,7 @@ def test_everything_that_is_wrong_is_said_at_once(load: Any) -> None:
         ({"zero_stagge": 3}, "unknown option of the learner 'openrlhf' 'zero_stagge'; did you mean 'zero_stage'"),
         ({"colour": 3}, "OpenRLHF's own flags are dotted"),
         ({"zero_stage": "3"}, "learner.options.zero_stage: must be 1, 2 or 3, got '3'"),
+        ({"submit": "localhost:8265"}, "learner.options.submit: must be the address of a dashboard, such as http://"),
         ({"nodes": 0}, "learner.options.nodes: must be greater than or equal to 1, got 0"),
         ({"async": 1}, "learner.options.async: must be a valid boolean, got 1"),
         ({"asynchronous": True}, "unknown option"),
