@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentfly_tools_code.files import edit_file, list_files, read_file, search_files, write_file
+from agentfly_tools_code.files import (
+    EditFile,
+    ReadFile,
+    WriteFile,
+    edit_file,
+    list_files,
+    read_file,
+    search_files,
+    write_file,
+)
 from agentfly_tools_code.inside.files import MAX_BYTES, Folder, Refused, answer
-from agentfly_tools_code.shell import shell
+from agentfly_tools_code.shell import Shell, shell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentfly_core.resources.sandboxes import ProcessProvider
 from agentfly_core.testing import call
 from agentfly_core.types import ToolStatus, text_of
 
@@ -63,6 +73,45 @@ def test_write_read_edit_and_undo(steps: Steps) -> None:
         "Error: No such file or directory",
         "Error: there is no change of a/b.py to take back",
     ]
+
+
+FILL = "head -c 8000000 /dev/zero > fill; wc -c < old; ls -A"
+
+
+def test_a_change_that_finds_the_disk_full_changes_nothing(chain: Any) -> None:
+    if ProcessProvider().report().disk != "sized":
+        pytest.skip("here only each file is limited")
+    made = {"sandbox": {"disk": 4}}
+    tools = [Shell(**made), WriteFile(**made), EditFile(**made), ReadFile(**made)]
+    calls = [
+        ("write_file", {"path": "old", "content": "first\n"}),
+        ("edit_file", {"path": "old", "old": "first", "new": "second"}),
+        ("shell", {"command": FILL}),
+        ("write_file", {"path": "old", "content": "third\n" * 9000}),
+        ("edit_file", {"path": "old", "old": "second", "new": "third" * 9000}),
+        ("write_file", {"path": "new", "content": "third\n" * 9000}),
+        ("shell", {"command": "cat old; ls -A; rm fill"}),
+        ("edit_file", {"path": "old", "undo": True}),
+        ("read_file", {"path": "old"}),
+    ]
+    shown = [text_of(o.content) for o in chain(*(call(name, **given) for name, given in calls), tools=tools)]
+    assert shown[2].splitlines()[-3:] == ["7", "fill", "old"]
+    assert shown[3:6] == ["Error: No space left on device"] * 3
+    assert shown[6] == "second\nfill\nold"
+    assert shown[7:] == ["[took back the last change of old]", "first\n"]
+
+
+def test_a_change_keeps_the_mode_and_follows_links(steps: Steps) -> None:
+    *_, shown = steps(
+        ("shell", {"command": "echo a > run; chmod 750 run; ln -s run link; echo a > shut; chmod 444 shut"}),
+        ("edit_file", {"path": "link", "old": "a", "new": "b"}),
+        ("write_file", {"path": "shut", "content": "b"}),
+        ("write_file", {"path": "d/plain", "content": "b"}),
+        ("shell", {"command": "stat -c '%a %F %n' run link d/plain shut; cat run shut"}),
+    )
+    assert (
+        shown == "750 regular file run\n777 symbolic link link\n644 regular file d/plain\n444 regular file shut\nb\na"
+    )
 
 
 def test_list_and_search(steps: Steps) -> None:

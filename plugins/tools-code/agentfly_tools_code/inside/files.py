@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fnmatch
 import json
 import os
 import re
+import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -96,15 +98,42 @@ class Folder:
             os.close(fd)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a regular file, making its folders."""
-        if not self.resolve(path):
+        """Write a regular file, making its folders. A failure, be it a full disk, leaves the old one as it was."""
+        names = self.resolve(path)
+        if not names:
             raise Refused(f"{path} is the workspace itself")
-        fd = self.open(path, os.O_WRONLY | os.O_CREAT, parents=True)
-        with os.fdopen(fd, "wb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise Refused(f"{path} is no regular file")
-            file.truncate()
-            file.write(data)
+        above, name = "/".join(names[:-1]), names[-1]
+        mode = self._mode(path)
+        new = f".{secrets.token_hex(8)}.new"
+        fd = self.open(f"{above}/{new}" if above else new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, parents=True)
+        folder = self.open(above or ".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                if mode is not None:
+                    os.fchmod(fd, mode)
+            os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(new, dir_fd=folder)
+            raise
+        finally:
+            os.close(folder)
+
+    def _mode(self, path: str) -> int | None:
+        """Of a regular file that may be written, None where there is none."""
+        try:
+            fd = self.open(path, os.O_WRONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            mode = os.fstat(fd).st_mode
+        finally:
+            os.close(fd)
+        if not stat.S_ISREG(mode):
+            raise Refused(f"{path} is no regular file")
+        return stat.S_IMODE(mode)
 
     def files(self, path: str) -> Iterator[tuple[str, os.stat_result]]:
         """Everything below a folder, sorted, links not followed: (path relative to the root, status)."""
