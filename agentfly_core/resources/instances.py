@@ -60,6 +60,7 @@ class Instances:
         self._max_idle = max_idle
         self._reset_timeout = reset_timeout
         self._closed = False
+        self._started: set[str] = set()
 
     def provider(self, spec: ResourceSpec) -> ResourceProvider:
         """Who serves a spec.
@@ -141,6 +142,7 @@ class Instances:
             if isinstance(error, ResourceError):
                 raise
             raise ResourceError(f"{label(spec)} cannot be started: {type(error).__name__}: {error}") from error
+        self._started.add(spec.kind)
         self.gauges.took(spec.kind, "start", time.monotonic() - began)
         return instance
 
@@ -281,7 +283,8 @@ class Instances:
             if left := await self.providers[kind].sweep(self.run_id):
                 log.warning("%d of kind %s were left at the end, and have been ended", left, kind)
         except Exception as error:
-            log.warning("the sweep of kind %s failed: %s", kind, error, exc_info=_unexpected(error))
+            level = logging.WARNING if kind in self._started else logging.INFO  # why nothing started has been said
+            log.log(level, "the sweep of kind %s failed: %s", kind, error, exc_info=_unexpected(error))
             return False
         return True
 

@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agentfly_core.rollout.scope import contained
-from agentfly_core.types import CallError, CallErrorKind, Tool, ToolCall, ToolContext, ToolOutcome, ToolStatus
+from agentfly_core.types import (
+    CallError,
+    CallErrorKind,
+    ResourceError,
+    Tool,
+    ToolCall,
+    ToolContext,
+    ToolOutcome,
+    ToolStatus,
+)
 
 OnOutcome = Callable[[ToolOutcome], None]
 
@@ -27,13 +36,20 @@ async def run_calls(
 
     Args:
         on_outcome: told of each call as it ends.
+
+    Raises:
+        ResourceError: what a tool needs could not be had. The calls beside it have ended.
     """
     outcomes: list[ToolOutcome] = []
     for batch in _batches(calls, tools):
         if len(batch) == 1:
             outcomes.append(await _run(batch[0], tools, context, on_outcome))
         else:
-            outcomes += await asyncio.gather(*(_run(call, tools, context, on_outcome) for call in batch))
+            works = [_run(call, tools, context, on_outcome) for call in batch]
+            for outcome in await asyncio.gather(*works, return_exceptions=True):
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                outcomes.append(outcome)
     return tuple(outcomes)
 
 
@@ -60,7 +76,11 @@ async def _run(
     elif call.name not in tools:
         outcome = ToolOutcome(call.name, ToolStatus.UNKNOWN_TOOL, f"Error: unknown tool {call.name!r}", call_id=call.id)
     else:
-        outcome = await _call(tools[call.name], call, context)
+        try:
+            outcome = await _call(tools[call.name], call, context)
+        except ResourceError as error:
+            on_outcome(ToolOutcome(call.name, ToolStatus.FAILED, f"Error: {error}", call_id=call.id))
+            raise
     on_outcome(outcome)
     return outcome
 
@@ -73,6 +93,8 @@ async def _call(tool: Tool, call: ToolCall, context: ToolContext) -> ToolOutcome
         if not isinstance(outcome, ToolOutcome):
             raise TypeError(f"its call returned {type(outcome).__name__}, not a ToolOutcome")
         return outcome if outcome.call_id == call.id else replace(outcome, call_id=call.id)
+    except ResourceError:
+        raise
     except Exception as error:
         text = f"Error: tool {call.name!r} failed: {type(error).__name__}: {error}"
         return ToolOutcome(call.name, ToolStatus.FAILED, text, time.perf_counter() - started, call_id=call.id)

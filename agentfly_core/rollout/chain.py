@@ -18,7 +18,7 @@ from agentfly_core.rollout.scope import contained, describe
 from agentfly_core.rollout.scoring import score, unscored
 from agentfly_core.rollout.setup import Job, Setup
 from agentfly_core.rollout.turns import ChainEnded, Turns
-from agentfly_core.types import ChainStatus, ResourceManager, ResourceSpec, Trajectory
+from agentfly_core.types import ChainStatus, ResourceError, ResourceManager, ResourceSpec, Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -99,12 +99,14 @@ class Chain:
             status, error = self._early_end()
         except ChainEnded as ended:
             status, error = ended.status, ended.reason
+        except ResourceError as raised:  # of a tool: of no use to say where in our code
+            status, error = ChainStatus.ENVIRONMENT_ERROR, str(raised)
         except (Exception, SystemExit, KeyboardInterrupt) as raised:
             status, error = ChainStatus.ABORTED, describe(raised)
         finally:
             deadline.disarm()
         broken = None if environment is None or self._ending is not None else environment.error
-        if status is ChainStatus.ABORTED and broken is not None:
+        if status in (ChainStatus.ABORTED, ChainStatus.ENVIRONMENT_ERROR) and broken is not None:
             status, error = ChainStatus.ENVIRONMENT_ERROR, broken
         return self._record.trajectory(status, error)
 

@@ -10,7 +10,7 @@ from typing import Any
 from agentfly_core.calls import CallFailed, CallTimedOut, Limit, describe_error, invoke
 from agentfly_core.tools.arguments import Arguments
 from agentfly_core.tools.results import cut, to_result
-from agentfly_core.types.errors import InvalidArguments, UsageError
+from agentfly_core.types.errors import InvalidArguments, ResourceError, UsageError
 from agentfly_core.types.messages import ToolSchema
 from agentfly_core.types.tools import ToolContext, ToolOutcome, ToolStatus
 
@@ -83,7 +83,11 @@ class CallableTool(ABC):
         return self._arguments().check(arguments)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
-        """Run it. Every failure is an outcome; only cancellation raises."""
+        """Run it. Every failure is an outcome but for one that the model has no part in.
+
+        Raises:
+            ResourceError: the function did; what it needs could not be had.
+        """
         started = time.monotonic()
         try:
             checked = self.check_arguments(arguments)
@@ -94,6 +98,8 @@ class CallableTool(ABC):
         except CallTimedOut as error:
             return self._failure(ToolStatus.TIMED_OUT, f"Error: {self.name} timed out: {error}.", started)
         except CallFailed as error:
+            if isinstance(error.error, ResourceError):
+                raise error.error from None
             return self._failure(ToolStatus.FAILED, f"Error: {error}", started)
         except Exception as error:
             return self._failure(ToolStatus.FAILED, f"Error: {describe_error(error)}", started)

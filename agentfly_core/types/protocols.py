@@ -58,7 +58,11 @@ class Tool(Protocol):
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutcome:
         """Validate, run within the tool's timeout and concurrency limit, and return the outcome.
 
-        Never raises but for cancellation. A synchronous function runs in a thread.
+        Every failure is an outcome, but for one that is no fault of the model: a resource that cannot be had. A
+        synchronous function runs in a thread.
+
+        Raises:
+            ResourceError: what the tool needs could not be had. The chain ends with it, unscored.
         """
         ...
 

@@ -15,6 +15,7 @@ from agentfly_core.tools import tool
 from agentfly_core.types import (
     ChainStatus,
     Generation,
+    ResourceError,
     RewardResult,
     ToolContext,
     ToolOutcome,
@@ -169,6 +170,31 @@ def test_each_fault_is_an_outcome_and_the_other_chains_stay_whole(kit: Any) -> N
         == "Error: tool 'none' failed: TypeError: its call returned NoneType, not a ToolOutcome"
     )
     assert "SystemExit" in str(outcomes["raw_exit"].content)
+
+
+@pytest.mark.parametrize("turn", ["!lacks {}", "!lacks {}\n!slow {}", "!slow {}\n!lacks {}\n!lacks {}"])
+def test_a_tool_without_its_resource_ends_its_chain_unscored_and_no_other(kit: Any, turn: str) -> None:
+    ended: list[str] = []
+
+    @tool
+    async def lacks() -> str:
+        """Needs what cannot be had."""
+        raise ResourceError("no engine answers")
+
+    @tool
+    async def slow() -> str:
+        """Ends later."""
+        await asyncio.sleep(0.05)
+        ended.append("slow")
+        return ""
+
+    backend = kit.scripted(lambda r: "bye" if kit.turn_number(r) or r.chain_key[1] else turn)
+    with kit.engine(backend, tools=[lacks, slow]) as engine:
+        failed, whole = sorted(engine.run([kit.task()], chains=2), key=lambda t: t.chain_index)
+        assert ended == ["slow"] * turn.count("slow")  # nothing runs on beside an ended chain
+    assert (failed.status, failed.error) == (C.ENVIRONMENT_ERROR, "no engine answers")
+    assert not failed.scored
+    assert (whole.status, whole.scored) == (C.COMPLETED, True)
 
 
 def test_errors_among_the_calls_keep_their_place(kit: Any) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from agentfly_core.calls import CallFailed, Limit, invoke
 from agentfly_core.tools import SchemaTool, answer, tool
-from agentfly_core.types import ToolContext, ToolOutcome, ToolResult, ToolStatus
+from agentfly_core.types import LeaseLost, ResourceError, ToolContext, ToolOutcome, ToolResult, ToolStatus
 
 
 def outcome_of(function: Any, arguments: dict[str, Any] | None = None, **options: Any) -> ToolOutcome:
@@ -141,6 +141,20 @@ def test_errors_and_junk_are_failures_with_their_name(function, said, asynchrono
         said = "StopIteration"  # inside a coroutine Python turns it into a RuntimeError
     assert outcome.status is ToolStatus.FAILED
     assert said in outcome.content
+
+
+@pytest.mark.parametrize("error", [ResourceError("no engine"), LeaseLost("it ran out")])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_resource_that_cannot_be_had_is_no_outcome(error, asynchronous):
+    def plain():
+        raise error
+
+    async def waiting():
+        raise error
+
+    with pytest.raises(ResourceError) as raised:
+        outcome_of(waiting if asynchronous else plain)
+    assert raised.value is error
 
 
 def test_a_huge_output_loses_its_middle():

@@ -15,7 +15,7 @@ from agentfly_core.tools import configurable
 from agentfly_core.types import Sandbox, SandboxProcess, ToolContext, ToolResult
 from agentfly_tools_code.frames import BadReply, end_quietly, receive, send
 from agentfly_tools_code.notes import describe_loss
-from agentfly_tools_code.sandboxes import GONE, chain_sandbox
+from agentfly_tools_code.sandboxes import SandboxGone, chain_sandbox
 from agentfly_tools_code.sources import command
 from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
 
@@ -84,14 +84,14 @@ class FileTool(SandboxTool):
 
             async def do(operation: str, **arguments: Any) -> dict[str, Any]:
                 worker = chain.part("files", _Worker)
-                return await worker.perform(await chain.get(), {"do": operation, **arguments}, self.limit(context))
+                async with chain.in_use() as sandbox:
+                    return await worker.perform(sandbox, {"do": operation, **arguments}, self.limit(context))
 
             try:
                 return ToolResult(await work(do, chain.part("undo", _Undo)))
             except _Failed as error:
                 return ToolResult(f"Error: {error}", error=True)
-            except GONE as error:
-                await chain.replace()
+            except SandboxGone as error:
                 return ToolResult(describe_loss(error), error=True)
 
 

@@ -10,7 +10,7 @@ from agentfly_core.tools import configurable
 from agentfly_core.types import ImagePart, Sandbox, TextPart, ToolContext, ToolResult
 from agentfly_tools_code.fences import unfence
 from agentfly_tools_code.notes import describe_end, describe_loss
-from agentfly_tools_code.sandboxes import GONE, chain_sandbox
+from agentfly_tools_code.sandboxes import SandboxGone, chain_sandbox
 from agentfly_tools_code.session import Answer, Session
 from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
 
@@ -65,14 +65,13 @@ class CodeInterpreter(SandboxTool):
         seconds = self.limit(context)
         async with chain_sandbox(self.spec, context) as chain:
             try:
-                sandbox = await chain.get()
-                session = chain.part("python", lambda: Session("python"))
-                answer = await session.run(
-                    sandbox, unfence(code), timeout=seconds, limit=self.max_output, fresh=self.stateless
-                )
-                figures = await self._figures(sandbox, answer)
-            except GONE as error:
-                await chain.replace()
+                async with chain.in_use() as sandbox:
+                    session = chain.part("python", lambda: Session("python"))
+                    answer = await session.run(
+                        sandbox, unfence(code), timeout=seconds, limit=self.max_output, fresh=self.stateless
+                    )
+                    figures = await self._figures(sandbox, answer)
+            except SandboxGone as error:
                 return ToolResult(describe_loss(error), error=True)
         return _result(answer, figures, seconds, stateless=self.stateless)
 

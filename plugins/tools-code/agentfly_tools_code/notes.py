@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from agentfly_core.types import LeaseLost
+from agentfly_tools_code.sandboxes import SandboxGone
 from agentfly_tools_code.session import Answer
 
 
@@ -22,11 +22,9 @@ def describe_end(answer: Answer, seconds: float, *, what: str, lost: str, statel
     return ""
 
 
-def describe_loss(error: Exception) -> str:
-    """What the model is told where there is no sandbox, or no longer."""
-    if isinstance(error, LeaseLost):
-        return f"[the sandbox is gone with all that was in it: {error}. The next call begins in a new one]"
-    return f"[there is no sandbox to run this in: {error}]"
+def describe_loss(error: SandboxGone) -> str:
+    """What the model is told where its sandbox has ended."""
+    return f"[the sandbox is gone with all files that were in it: {error}. The next call begins in a new, empty one]"
 
 
 def _death(code: str) -> str:

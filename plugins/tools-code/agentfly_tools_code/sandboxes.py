@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeVar
 
 from agentfly_core.recipes.calling import build
-from agentfly_core.types import Isolation, LeaseLost, ResourceError, ResourceSpec, Sandbox, ToolContext, UsageError
+from agentfly_core.types import Isolation, ResourceError, ResourceSpec, Sandbox, ToolContext, UsageError
 
 T = TypeVar("T")
 
@@ -70,6 +70,10 @@ def read_spec(options: Mapping[str, Any] | None) -> ResourceSpec:
     return spec
 
 
+class SandboxGone(Exception):
+    """The sandbox in use has ended, and with it everything that was in it."""
+
+
 class ChainSandbox:
     """A sandbox leased when it is first needed, and again should it be lost.
 
@@ -93,24 +97,28 @@ class ChainSandbox:
         self.closed = False
         self.parts: dict[str, Any] = {}
 
-    async def get(self) -> Sandbox:
-        """The sandbox, waiting for a free one if need be.
+    @contextlib.asynccontextmanager
+    async def in_use(self) -> AsyncIterator[Sandbox]:
+        """The sandbox, leased, waiting for a free one if need be.
 
         Raises:
-            LeaseLost: the one in use is gone; the next call gets a new one, empty.
+            SandboxGone: it ended before or meanwhile; the next one is new and empty.
             ResourceError: there is none to be had.
         """
+        lease = await self._leased()
+        try:
+            yield lease.resource
+        except ResourceError as error:
+            await self._drop(lease)
+            raise SandboxGone(str(error).removeprefix("the sandbox is gone: ")) from error
+
+    async def _leased(self) -> Any:
         async with self._lock:
             if self._lease is None:
                 stack = contextlib.AsyncExitStack()
                 self._lease = await stack.enter_async_context(self._resources.lease(self._spec, owner=self._owner))
                 self._stack = stack
-            try:
-                sandbox: Sandbox = self._lease.resource
-            except LeaseLost:
-                await self._drop()
-                raise
-            return sandbox
+            return self._lease
 
     def held(self) -> Sandbox | None:
         """The sandbox, if one is leased now.
@@ -128,21 +136,20 @@ class ChainSandbox:
         made: T = self.parts[name]
         return made
 
-    async def replace(self) -> None:
-        """Give this sandbox up; the next call gets a new one, empty."""
-        async with self._lock:
-            await self._drop()
-
     async def close(self) -> None:
         """Give it back. Everything that still runs in it ends."""
         self.closed = True
-        await self.replace()
+        await self._drop(self._lease)
 
-    async def _drop(self) -> None:
-        stack, self._stack, self._lease = self._stack, None, None
-        self.parts = {}
-        if stack is not None:
-            await stack.aclose()
+    async def _drop(self, lease: Any) -> None:
+        """Give this one up, if another call has not done so."""
+        async with self._lock:
+            if lease is None or lease is not self._lease:
+                return
+            stack, self._stack, self._lease = self._stack, None, None
+            self.parts = {}
+            if stack is not None:
+                await stack.aclose()
 
 
 @contextlib.asynccontextmanager
@@ -164,7 +171,3 @@ async def chain_sandbox(spec: ResourceSpec, context: ToolContext) -> AsyncIterat
         shared[spec] = ChainSandbox(spec, context)
         context.scope.push_async_callback(shared[spec].close)
     yield shared[spec]
-
-
-GONE = (LeaseLost, ResourceError)
-"""What calls of a sandbox raise once it is gone."""

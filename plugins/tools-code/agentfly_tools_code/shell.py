@@ -6,9 +6,9 @@ import re
 from typing import Any
 
 from agentfly_core.tools import configurable
-from agentfly_core.types import ToolContext, ToolResult
+from agentfly_core.types import ResourceError, ToolContext, ToolResult
 from agentfly_tools_code.notes import describe_end, describe_loss
-from agentfly_tools_code.sandboxes import GONE, chain_sandbox
+from agentfly_tools_code.sandboxes import SandboxGone, chain_sandbox
 from agentfly_tools_code.session import Session
 from agentfly_tools_code.tools import DEFAULT_MAX_OUTPUT, SandboxTool
 
@@ -56,12 +56,14 @@ class Shell(SandboxTool):
         seconds = self.limit(context)
         async with chain_sandbox(self.spec, context) as chain:
             try:
-                sandbox = await chain.get()
-                session = chain.part("bash", lambda: Session("bash"))
-                answer = await session.run(sandbox, command, timeout=seconds, limit=self.max_output)
-            except GONE as error:
-                await chain.replace()
+                async with chain.in_use() as sandbox:
+                    session = chain.part("bash", lambda: Session("bash"))
+                    answer = await session.run(sandbox, command, timeout=seconds, limit=self.max_output)
+            except SandboxGone as error:
                 return ToolResult(describe_loss(error), error=True)
+        if answer.status == "missing":
+            where = f"the image {self.spec.image!r}" if self.spec.image else "the sandbox"
+            raise ResourceError(f"tool {self.name!r}: {where} has no {answer.detail}; take an image that has it")
         printed = _NOISE.sub("", answer.text).rstrip("\n")
         failed = answer.status != "exit" or answer.detail != "0"
         before = "[the shell ended since the last call: working directory and variables are lost]" * answer.lost_before

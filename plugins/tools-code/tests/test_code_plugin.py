@@ -78,6 +78,18 @@ def test_a_tool_can_be_called_from_the_command_line() -> None:
     assert (done.exit_code, done.stdout) == (0, "42\n")
 
 
+def test_a_call_without_a_sandbox_ends_with_the_reason_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("docker")
+    command = [str(Path(sys.executable).with_name("agentfly")), "tools", "call", "code_interpreter", '{"code": "1"}']
+    environment = {**os.environ, "DOCKER_HOST": "tcp://127.0.0.1:1", "AGENTFLY_STATE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [*command, "--option", "sandbox.kind=docker"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: no Docker engine answers at tcp://127.0.0.1:1: start one")
+
+
 @pytest.mark.torch
 @pytest.mark.e2e
 @pytest.mark.timeout(900)
