@@ -18,7 +18,14 @@ GRACE_SECONDS = 2.0
 BACKSTOP_SECONDS = 15.0
 """How much longer than that an answer may take before its supervisor is given up."""
 
-_DETAILS = {"ok": ".*", "error": ".*", "timeout": ".*", "exit": r"\d{1,3}( .*)?", "died": r"(-?\d{1,3})?"}
+_DETAILS = {
+    "ok": ".*",
+    "error": ".*",
+    "timeout": ".*",
+    "exit": r"\d{1,3}( .*)?",
+    "died": r"(-?\d{1,3})?",
+    "missing": "bash",
+}
 """Status -> what its detail looks like."""
 
 
@@ -28,8 +35,9 @@ class Answer:
 
     Attributes:
         status: ``ok``; ``error``: it raised; ``exit``: it ended with an exit code; ``timeout``: it was stopped;
-            ``died``: its process ended; ``lost``: the session's supervisor did.
-        detail: exit code and names of figures, or the reason of a loss.
+            ``died``: its process ended; ``lost``: the session's supervisor did; ``missing``: there is no program to
+            run it.
+        detail: exit code and names of figures, the reason of a loss, or the program's name.
         text: what was printed, bounded.
         kept: whether the session has its state still.
         lost_before: whether the session had died since the answer before this one.

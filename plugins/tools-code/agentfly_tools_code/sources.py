@@ -21,7 +21,7 @@ module.main()
 
 PROGRAMS = {
     "files": ("wire", "files"),
-    "supervisor": ("wire", "output", "cells", "children", "supervisor"),
+    "supervisor": ("wire", "output", "family", "cells", "children", "supervisor"),
     "candidate": ("wire", "values", "candidate"),
     "harness": ("wire", "values", "standins", "harness"),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 from abc import ABC, abstractmethod
@@ -45,6 +46,11 @@ class Child(ABC):
         self._requests = requests
         os.set_blocking(output, False)
         os.set_blocking(control, False)
+
+    @classmethod
+    def missing(cls) -> str:
+        """The name of a program that it needs and that is not there; empty if there is none."""
+        return ""
 
     @abstractmethod
     def submit(self, nonce: str, text: str) -> None:
@@ -96,6 +102,10 @@ class BashChild(Child):
 
     The command itself runs without the pipe on which its end is reported, and without standard input.
     """
+
+    @classmethod
+    def missing(cls) -> str:
+        return "" if shutil.which("bash") else "bash"
 
     @classmethod
     def start(cls, secret: list[int]) -> BashChild:

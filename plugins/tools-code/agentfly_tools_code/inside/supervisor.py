@@ -6,7 +6,6 @@ supervisor; the outside sees that as the end of the stream.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import json
@@ -21,6 +20,7 @@ import time
 from typing import Any
 
 from agentfly_tools_code.inside.children import BashChild, Child, PythonChild
+from agentfly_tools_code.inside.family import become_keeper, descendants
 from agentfly_tools_code.inside.output import Output
 from agentfly_tools_code.inside.wire import receive, send
 
@@ -31,8 +31,6 @@ DEATH_SECONDS = 0.5
 KILL_SECONDS = 3.0
 """How long all descendants may take to die."""
 
-_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
-
 
 def main() -> None:
     """Serve requests from standard input until it ends. The command line names the kind of session."""
@@ -41,19 +39,23 @@ def main() -> None:
     for fd in (0, 1, 2):
         os.dup2(null, fd)
     os.close(null)
-    _protect()
+    become_keeper()
     os.environ.setdefault("MPLBACKEND", "Agg")
-    Supervisor(sys.argv[1], requests, replies).serve()
+    if missing := KINDS[sys.argv[1]].missing():
+        _refuse(missing, requests, replies)
+    else:
+        Supervisor(sys.argv[1], requests, replies).serve()
 
 
-def _protect() -> None:
-    """Close our descriptors and memory to others of the same user, and become the parent of orphans."""
-    try:
-        libc = ctypes.CDLL(None)
-        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (OSError, AttributeError):  # not Linux
-        return
+def _refuse(missing: str, requests: int, replies: int) -> None:
+    """Answer every request with the name of the program that is not there."""
+    answer = {"status": "missing", "detail": missing, "text": "", "kept": False, "lost": False}
+    while True:
+        try:
+            request = json.loads(receive(requests))
+        except EOFError:
+            return
+        send(replies, json.dumps({**answer, "id": request["id"]}).encode())
 
 
 class Supervisor:
@@ -205,14 +207,15 @@ class Supervisor:
         if early := before.text():
             self._output.add(early.encode())
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Collect what has ended; whether there is anything below us still."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid == self._child.pid:
                 self._ended = status
 
@@ -238,9 +241,13 @@ class Supervisor:
         self._child = self._start()
 
     def _kill(self) -> None:
-        """Kill the session and whatever it started, however often that forks meanwhile."""
+        """Kill the session and whatever it started, however often that forks meanwhile.
+
+        Orphans come back to us: without a child we have left nobody behind.
+        """
         end = time.monotonic() + KILL_SECONDS
-        while (family := _descendants()) and time.monotonic() < end:
+        while self._reap() and time.monotonic() < end:
+            family = descendants() + ([] if self._ended is not None else [self._child.pid])
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in family:
                     try:
@@ -248,25 +255,6 @@ class Supervisor:
                     except OSError:  # gone already, or not ours to kill
                         continue
             time.sleep(0.001)
-            self._reap()
-
-
-def _descendants() -> list[int]:
-    """Every process below this one that has not been waited for, by /proc; orphans come back to us as well."""
-    parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-    found: list[int] = []
-    front = {os.getpid()}
-    while front:
-        front = {pid for pid, parent in parents.items() if parent in front}
-        found += front
-    return found
 
 
 if __name__ == "__main__":
