@@ -15,26 +15,24 @@ pytestmark = pytest.mark.e2e
 
 TOOLS = '''
 import asyncio
-import hashlib
+import itertools
 
 from agentfly_core import tool
 from agentfly_core.tools.calculator import evaluate
-from agentfly_core.types import ToolContext
 
-def tenth(context):
-    """0 to 9, fixed for a chain."""
-    return hashlib.blake2b(f"{context.task_id}#{context.chain_index}".encode()).digest()[0] % 10
+CALLS = itertools.count()
 
 @tool(name="calculator", timeout=2)
-async def calculator(expression: str, context: ToolContext) -> str:
+async def calculator(expression: str) -> str:
     """Evaluate an arithmetic expression.
 
     Args:
         expression: Numbers with + - * / // % ** ( ) and functions such as sqrt, abs, min, max, round, log, sin.
     """
-    if tenth(context) == 0:
+    number = next(CALLS) % 10
+    if number == 2:
         raise RuntimeError("out of order")
-    if tenth(context) == 1:
+    if number == 4:
         await asyncio.Event().wait()
     return str(evaluate(expression))
 '''
