@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
+
+from agentfly_core.types.errors import UsageError
+
+LEAST_CPU = 0.01
+"""Cores: a control group counts in parts of a tenth of a second, of which a hundredth is the least."""
 
 
 class Isolation(IntEnum):
@@ -32,9 +38,12 @@ class ResourceSpec:
             see ``make``.
         image, command, environment, mounts, network: of a container or sandbox. Network is off by default.
             A mount is (path on the host, path inside, whether it may be written to).
-        cpu: cores. memory: MiB. pids: processes. disk: MiB. None leaves it to the provider.
+        cpu: cores, at least 0.01. memory: MiB. pids: processes. disk: MiB. None leaves it to the provider.
         min_isolation: a provider that cannot give at least this refuses.
         setup: shell command run once after start.
+
+    Raises:
+        UsageError: a limit that is none.
     """
 
     kind: str
@@ -52,6 +61,9 @@ class ResourceSpec:
     min_isolation: Isolation = Isolation.NONE
     setup: str = ""
 
+    def __post_init__(self) -> None:
+        check_limits(self.cpu, memory=self.memory, pids=self.pids, disk=self.disk)
+
     @classmethod
     def make(
         cls, kind: str, target: str = "", *, options: Mapping[str, Any] | None = None, **fields: Any
@@ -62,6 +74,22 @@ class ResourceSpec:
     def arguments(self) -> dict[str, Any]:
         """The options as keyword arguments: dicts, sets and lists again (a tuple comes back as a list)."""
         return {k: _thaw(v) for k, v in self.options}
+
+
+def check_limits(cpu: float | None, **whole: int | None) -> None:
+    """Refuse what would not limit: the kernel and container engines take 0 or less for no limit at all.
+
+    Args:
+        cpu: cores. whole: limits that are whole numbers, by name. None is passed over.
+
+    Raises:
+        UsageError: naming the limit.
+    """
+    if cpu is not None and (isinstance(cpu, bool) or not LEAST_CPU <= cpu < math.inf):
+        raise UsageError(f"cpu must be a number of cores, at least {LEAST_CPU}, got {cpu!r}")
+    for name, value in whole.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name} must be a whole number greater than 0, got {value!r}")
 
 
 class _FrozenDict(tuple[tuple[str, Any], ...]):

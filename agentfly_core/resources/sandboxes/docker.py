@@ -13,6 +13,7 @@ from agentfly_core.resources.sandboxes.engine import Engine
 from agentfly_core.resources.sandboxes.io_thread import on_io
 from agentfly_core.resources.sandboxes.plan import Limits
 from agentfly_core.types import Isolation, IsolationReport, MissingDependency, ResourceError, ResourceSpec
+from agentfly_core.types.resources import check_limits
 
 DEFAULT_IMAGE = "agentfly-sandbox"
 
@@ -48,6 +49,7 @@ class DockerProvider:
     ) -> None:
         self._image = image
         self._limits = Limits(memory, pids, cpu, disk)
+        check_limits(None, starts=starts)
         self._engine = Engine(base_url)
         self._starts = starts
         self._starting: asyncio.Semaphore | None = None

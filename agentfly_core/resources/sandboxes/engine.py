@@ -20,6 +20,8 @@ RUN_LABEL, NAME_LABEL, OWNER_LABEL = "agentfly.run", "agentfly.sandbox", "agentf
 DEFAULT_SOCKET = "/var/run/docker.sock"
 REQUEST_SECONDS = 120
 REMOVE_SECONDS = 30.0
+BUSY, FAILING = 409, 500
+"""Its answers where a container is being removed already, by itself, and where something went wrong with it."""
 
 
 class Engine:
@@ -131,7 +133,7 @@ class Engine:
             self._client().start(container)
 
     def remove(self, container: str) -> None:
-        """Remove it, and wait until it is gone.
+        """Remove it, and wait until it is gone. An engine that is away for a moment, or busy with it, is asked again.
 
         Raises:
             ResourceError: it cannot be removed.
@@ -147,10 +149,9 @@ class Engine:
             except _Gone:
                 return
             except ResourceError as error:
-                # 409: it is being removed already, by itself.
                 cause = error.__cause__
-                busy = isinstance(cause, docker.errors.APIError) and cause.status_code == 409
-                if not busy or time.monotonic() > deadline:
+                refused = isinstance(cause, docker.errors.APIError) and cause.status_code not in (BUSY, FAILING)
+                if refused or time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentfly_core.types import IsolationReport, ResourceSpec
+from agentfly_core.types.resources import check_limits
 
 HANDED_OVER = "@descriptor"
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -22,12 +23,18 @@ class Limits:
     Attributes:
         memory: MiB. pids: processes and threads. cpu: cores. disk: MiB in the workspace, and as much again for
             temporary files.
+
+    Raises:
+        UsageError: one of them is none.
     """
 
     memory: int = 1024
     pids: int = 128
     cpu: float = 1.0
     disk: int = 256
+
+    def __post_init__(self) -> None:
+        check_limits(self.cpu, memory=self.memory, pids=self.pids, disk=self.disk)
 
     def of(self, spec: ResourceSpec) -> Limits:
         """What the spec says, and these where it says nothing."""

@@ -21,6 +21,7 @@ from agentfly_core.resources.sandboxes.running import LocalSandbox
 from agentfly_core.resources.sandboxes.tiers import TIERS, Tier, probe
 from agentfly_core.resources.sandboxes.uids import PrivateUid
 from agentfly_core.types import Isolation, IsolationReport, ResourceError, ResourceSpec, UsageError
+from agentfly_core.types.resources import check_limits
 
 log = logging.getLogger("agentfly.resources")
 
@@ -71,6 +72,7 @@ class ProcessProvider:
             raise UsageError(f"resource 'process': unknown tier {tier!r}; known: {', '.join(names)}")
         self._tier = tier
         self._limits = Limits(memory, pids, cpu, disk)
+        check_limits(None, starts=starts)
         self._starts = starts
         self._starting: asyncio.Semaphore | None = None
         self._reset_timeout = reset_timeout

@@ -193,6 +193,8 @@ def test_text_that_is_no_utf8_is_shown_somehow(cells: Any) -> None:
         ({"timeout": 0.0}, "timeout must be greater than 0"),
         ({"max_output": 10}, "max_output must be at least 200"),
         ({"sandbox": {"memry": 1}}, "did you mean 'memory'"),
+        ({"sandbox": {"pids": -3}}, "pids must be a whole number greater than 0"),
+        ({"sandbox": {"kind": "docker", "cpu": 0}}, "cpu must be a number of cores"),
         ({"sandbox": {"min_isolation": "none"}}, "must be one of process, sandbox, container"),
     ],
 )
