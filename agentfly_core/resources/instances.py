@@ -291,4 +291,4 @@ class Instances:
 
 def _unexpected(error: Exception) -> bool:
     """Whether its traceback tells more than its text: it was not raised on purpose."""
-    return not isinstance(error, AgentFlyError)
+    return not isinstance(error, AgentFlyError | TimeoutError)
