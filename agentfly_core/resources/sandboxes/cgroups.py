@@ -45,11 +45,7 @@ class ControlGroup:
 
     def unthrottle(self) -> None:
         """Let its processes have all the CPU that they need to end."""
-        for folder in self.folders:
-            for name, value in (("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")):
-                with contextlib.suppress(OSError):
-                    if (folder / name).exists():
-                        (folder / name).write_text(value)
+        _unthrottle(self.folders)
 
     def remove(self, *, seconds: float = 5.0) -> None:
         """Kill what is left in it and remove it.
@@ -66,6 +62,7 @@ def remove_folders(folders: list[Path], *, seconds: float = 5.0) -> None:
     Raises:
         ResourceError: a process cannot be killed.
     """
+    _unthrottle(folders)
     deadline = time.monotonic() + seconds
     for folder in folders:
         while folder.exists():
@@ -99,6 +96,14 @@ def available() -> bool:
         return False
     group.remove()
     return True
+
+
+def _unthrottle(folders: list[Path]) -> None:
+    for folder in folders:
+        for name, value in (("cpu.max", "max"), ("cpu.cfs_quota_us", "-1")):
+            with contextlib.suppress(OSError):
+                if (folder / name).exists():
+                    (folder / name).write_text(value)
 
 
 @cache

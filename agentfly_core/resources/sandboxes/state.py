@@ -21,6 +21,8 @@ MARK = "AGENTFLY_SANDBOX"
 """In the environment of every sandbox's first process, and of all where nothing better tells them apart: its full
 name."""
 SEPARATOR = "~"
+SWEEP_SECONDS = 30.0
+"""What killed processes may take to end."""
 FORCE = 'chmod -R u+rwx -- "$1"; rm -rf -- "$1"'
 
 
@@ -89,10 +91,10 @@ def sweep(run_id: str, *, live: Set[str], seconds: float = 10.0) -> int:
         with contextlib.suppress(OSError, ValueError):
             uid = json.loads((folder / "sandbox.json").read_text())["uid"]
             if uid is not None:
-                uids.kill_user(uid)
+                uids.kill_user(uid, seconds=SWEEP_SECONDS)
         remove_folder(folder)
     groups = [g for g in cgroups.leftovers(full_name(run_id, "")) if g.name[len(cgroups.PREFIX) :] not in live]
-    cgroups.remove_folders(groups)
+    cgroups.remove_folders(groups, seconds=SWEEP_SECONDS)
     return len({*found, *(f.name for f in folders), *(g.name[len(cgroups.PREFIX) :] for g in groups)})
 
 
