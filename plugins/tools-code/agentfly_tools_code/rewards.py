@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from agentfly_core.rewards import FunctionReward
 from agentfly_core.rewards.numbers import final_number
 from agentfly_core.rewards.numeric import as_quantity
 from agentfly_core.types import ResourceSpec, RewardResult, Sandbox, ToolContext, Trajectory, UsageError
-from agentfly_tools_code.fences import python_blocks
+from agentfly_tools_code.fences import answer_block
 from agentfly_tools_code.sandboxes import STATE, ChainSandbox, read_spec
 from agentfly_tools_code.testing_code import BrokenTests, Report, run_tests
 
@@ -63,7 +64,7 @@ def code_tests(
         tests = _tests(fields, field, setup)
         async with _sandboxes(context, spec, 1 if in_process or isinstance(tests[0], Mapping) else 2) as boxes:
             if isinstance(tests[0], Mapping):
-                return await _run_programs(boxes[0], code, tests, call_timeout)
+                return await _run_programs(boxes[0], code, tests, call_timeout, timeout)
             return await run_tests(
                 code,
                 tests,
@@ -134,7 +135,8 @@ def program_output(
         found = final_number(printed)
         return float(found is not None and found.equals(wanted, 1e-9))
 
-    return FunctionReward(score, name="program_output", fields={field, *([input_field] if input_field else [])})
+    needed = {field, *([input_field] if input_field else [])}
+    return FunctionReward(score, name="program_output", fields=needed, timeout=None)
 
 
 async def _check_reference(check: Any, code: str, fields: Any, context: ToolContext, task: str) -> None:
@@ -170,8 +172,7 @@ def _tests(fields: Mapping[str, Any], field: str, setup: str | None) -> list[Any
 async def _code(response: str, file: str | None, context: ToolContext) -> str:
     """What the model handed in; empty where there is nothing."""
     if file is None:
-        found = python_blocks(response)
-        code = found[-1] if found else ""
+        code = answer_block(response)
     else:
         code = await _from_workspace(file, context)
     return code if code.strip() and len(code) <= MAX_CODE else ""
@@ -203,6 +204,13 @@ async def _sandboxes(context: ToolContext, spec: ResourceSpec, count: int) -> As
     """So many fresh sandboxes."""
     if context.resources is None:
         raise UsageError("code is scored in sandboxes, and there are no resources to lease them from")
+    for row in await context.resources.coordinator.status() if count > 1 else ():
+        if row.kind in (spec.kind, "*") and row.capacity is not None and row.capacity < count:
+            what = "all kinds together" if row.kind == "*" else repr(spec.kind)
+            raise UsageError(
+                f"the tests and the code run in {count} sandboxes at once, and the capacity of {what} is "
+                f"{row.capacity}: raise it to at least {count}"
+            )
     async with contextlib.AsyncExitStack() as stack:
         async with _leasing:
             leases = [
@@ -212,11 +220,18 @@ async def _sandboxes(context: ToolContext, spec: ResourceSpec, count: int) -> As
         yield [lease.resource for lease in leases]
 
 
-async def _run_programs(box: Sandbox, code: str, tests: Sequence[Mapping[str, Any]], seconds: float) -> Report:
-    """A whole program, once for each input."""
+async def _run_programs(
+    box: Sandbox, code: str, tests: Sequence[Mapping[str, Any]], seconds: float, total: float
+) -> Report:
+    """A whole program, once for each input, as long as there is time."""
     report = Report(expected=len(tests))
+    clock = asyncio.get_running_loop().time
+    end = clock() + total
     for number, test in enumerate(tests, 1):
-        printed = await _run_program(box, code, str(test["input"]), seconds)
+        if (left := end - clock()) <= 0:
+            report.fail(f"they took longer than {total:g} s")
+            break
+        printed = await _run_program(box, code, str(test["input"]), min(seconds, left))
         if printed is not None and _same_lines(printed, str(test["output"])):
             report.passed += 1
         else:
