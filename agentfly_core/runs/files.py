@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agentfly_core.types.errors import UsageError
+from agentfly_core.types.errors import AgentFlyError, UsageError
 
 TEMPORARY = ".partial-"
 """Prefix of everything that is not finished; safe to delete once its writer is gone."""
@@ -28,6 +28,8 @@ def writing(path: Path) -> Iterator[None]:
     """
     try:
         yield
+    except AgentFlyError:
+        raise
     except Exception as error:
         if _disk_is_full(error, path.parent):
             raise UsageError(f"{path} cannot be written: the disk is full; make room and go on from before") from error
@@ -106,7 +108,7 @@ def _disk_is_full(error: Exception, folder: Path) -> bool:
     """Libraries that write tensors report a full disk in their own ways, if they name the cause at all."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "No space left" in str(error) or shutil.disk_usage(folder).free < FULL_BYTES
+    return "No space left" in str(error) or (folder.is_dir() and shutil.disk_usage(folder).free < FULL_BYTES)
 
 
 def _sync(path: Path) -> None:

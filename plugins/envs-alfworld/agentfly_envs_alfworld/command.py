@@ -31,16 +31,20 @@ def command() -> None:
 @click.option("--keep", is_flag=True, help="Keep the archives after unpacking.")
 def download(data: Path | None, everything: bool, url: str, sha256: str | None, keep: bool) -> None:
     """Download the official games. Run it again after an interruption: it goes on where it stopped."""
+    from agentfly_envs_alfworld.download import unpack
     from agentfly_envs_alfworld.games import RELEASE, SPLITS, default_folder, official_games
 
     folder = (data or default_folder()).expanduser()
     wanted = {**(ARCHIVES if everything else {}), "games": url}
     for name, address in wanted.items():
         archive = folder / f"{name}.zip"
-        if not archive.exists():
-            digest = _fetch(address, archive, sha256 if name == "games" else None)
-            click.echo(f"{name}: {archive.stat().st_size} bytes, sha256 {digest}", err=True)
-        _unpack(archive, folder, keep)
+        digest = _fetch(address, archive, sha256 if name == "games" else None)
+        click.echo(f"{name}: {archive.stat().st_size} bytes, sha256 {digest}", err=True)
+        click.echo(f"{archive.name}: {unpack(archive, folder)} files", err=True)
+        if name == "games" and not (folder / RELEASE).is_dir():
+            raise UsageError(f"there are no games in {archive} (from {address}): it has no folder {RELEASE!r}")
+        if not keep:
+            archive.unlink()
     official_games.cache_clear()
     for split in SPLITS:
         if (folder / RELEASE / split).is_dir():
@@ -109,7 +113,7 @@ async def _watch(task: Task) -> None:
 def _fetch(url: str, target: Path, sha256: str | None) -> str:
     from agentfly_envs_alfworld.download import fetch
 
-    click.echo(f"{url} to {target}", err=True)
+    click.echo(f"{target} is there already" if target.exists() else f"{url} to {target}", err=True)
     shown = [-1]
 
     def progress(done: int, total: int | None) -> None:
@@ -118,12 +122,4 @@ def _fetch(url: str, target: Path, sha256: str | None) -> str:
             shown[0] = share
             click.echo(f"  {done >> 20} MiB" + (f" of {total >> 20}" if total else ""), err=True)
 
-    return fetch(url, target, sha256=sha256, progress=progress)
-
-
-def _unpack(archive: Path, folder: Path, keep: bool) -> None:
-    from agentfly_envs_alfworld.download import unpack
-
-    click.echo(f"{archive.name}: {unpack(archive, folder)} files", err=True)
-    if not keep:
-        archive.unlink()
+    return fetch(url, target, sha256=sha256, progress=progress, notice=lambda text: click.echo(f"  {text}", err=True))

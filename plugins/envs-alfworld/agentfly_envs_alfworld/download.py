@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
+from agentfly_core.runs.files import writing
 from agentfly_core.types import AgentFlyError, UsageError
 
 CHUNK = 1 << 20
@@ -36,8 +37,10 @@ def fetch(
     progress: Progress = lambda done, total: None,
     timeout: float = 60.0,
     pause: float = 1.0,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> str:
     """Download to ``target`` and return its SHA-256. A broken download goes on where it broke, in this run or the next.
+    A file that is there already is only checked.
 
     What was received lies beside the target (``.part``, and what the server said of the file in ``.part.json``) and
     is only used if the server still has the same file.
@@ -46,12 +49,20 @@ def fetch(
         sha256: what it must be; None takes what comes, whole.
         timeout: seconds that the server may be silent.
         pause: seconds before the first new attempt; each further one without progress waits twice as long.
+        notice: told why there is a new attempt.
 
     Raises:
         DownloadFailed: the server refuses, breaks off again and again, or the file is not the one expected.
+        UsageError: the address is none, or the file cannot be written.
     """
     part, notes = target.with_name(target.name + ".part"), target.with_name(target.name + ".part.json")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        found = _digest(target)
+        if sha256 is not None and found != sha256.lower():
+            raise DownloadFailed(f"{target} is there already, but its SHA-256 is {found}, not {sha256}; remove it")
+        return found
     failures, most = 0, _size(part)
     while True:
         try:
@@ -69,7 +80,9 @@ def fetch(
         most = max(most, _size(part))
         if failures >= RETRIES:
             raise DownloadFailed(f"{url}: {reason}; {_size(part)} bytes are kept in {part}: run the command again")
-        time.sleep(pause * 2 ** max(0, failures - 1))
+        wait = pause * 2 ** max(0, failures - 1)
+        notice(f"{reason}; trying again in {wait:g} s")
+        time.sleep(wait)
     found = _digest(part)
     if sha256 is not None and found != sha256.lower():
         part.unlink()
@@ -86,14 +99,19 @@ def unpack(archive: Path, folder: Path) -> int:
     A member appears whole or not at all, and one that is there already in its right size and CRC is left alone.
 
     Raises:
-        DownloadFailed: it is damaged, or a member leads out of the folder.
+        DownloadFailed: it is damaged or encrypted, or a member leads out of the folder.
+        UsageError: it cannot be written there, or needs more room than there is.
     """
     try:
         with zipfile.ZipFile(archive) as source:
             members = [m for m in source.infolist() if not m.is_dir()]
+            needed, free = sum(member.file_size for member in members), shutil.disk_usage(folder).free
+            if needed > free:
+                raise UsageError(f"{archive} holds {needed >> 20} MiB, and {folder} has room for {free >> 20}")
             for member in members:
-                _extract(source, member, folder)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+                with writing(folder / member.filename):
+                    _extract(source, member, folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise DownloadFailed(f"{archive} is damaged: {error}; remove it and download it again") from error
     return len(members)
 
@@ -123,10 +141,13 @@ def _receive(url: str, part: Path, notes: Path, progress: Progress, timeout: flo
         have = have if resumed else 0
         length = response.headers.get("Content-Length")
         total = have + int(length) if length and length.isdecimal() else None
-        notes.write_text(json.dumps({"validator": _validator(response.headers), "total": total}), encoding="utf-8")
-        with open(part, "ab" if resumed else "wb") as file:
+        with writing(notes):
+            notes.write_text(json.dumps({"validator": _validator(response.headers), "total": total}), encoding="utf-8")
+            file = open(part, "ab" if resumed else "wb")  # noqa: SIM115 - closed below
+        with file:
             while chunk := response.read1(CHUNK):
-                file.write(chunk)
+                with writing(part):  # the next attempt would not fare better
+                    file.write(chunk)
                 have += len(chunk)
                 progress(have, total)
     return total is None or have == total

@@ -140,7 +140,7 @@ class ALFWorld:
         name = task.fields.get("game")
         if not isinstance(name, str) or not name:
             raise UsageError(
-                f"task {task.id!r} has no field 'game' (a game.tw-pddl file, or 'generated:NUMBER:TYPE'); "
+                f"task {task.id!r} has no field 'game' (a game.tw-pddl file, or 'generated:SUBSET:NUMBER:TYPE'); "
                 "the environment's own tasks have it"
             )
         if self._game is not None and self._game.name == name:

@@ -62,7 +62,9 @@ def read_game(path: Path) -> Game:
     if wrong:
         raise UsageError(f"the game {path} lacks {', '.join(wrong)}: it is no TextWorld game of ALFWorld")
     walkthrough = data.get("walkthrough") or []
-    return Game(str(path), data["pddl_domain"], data["pddl_problem"], data["grammar"], tuple(map(str, walkthrough)))
+    if not isinstance(walkthrough, list) or not all(isinstance(action, str) for action in walkthrough):
+        raise UsageError(f"the game {path} has a walkthrough that is no list of actions: {walkthrough!r:.60}")
+    return Game(str(path), data["pddl_domain"], data["pddl_problem"], data["grammar"], tuple(walkthrough))
 
 
 def default_folder() -> Path:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import threading
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from agentfly_envs_alfworld.command import command
@@ -162,6 +164,28 @@ def test_a_wrong_checksum_removes_the_file(server, tmp_path):
     assert fetch(server.url, tmp_path / "f", sha256=DIGEST.upper(), pause=0.001) == DIGEST
 
 
+def test_a_file_that_is_there_is_checked_and_not_fetched(server, tmp_path):
+    (tmp_path / "f").write_bytes(b"tampered with")
+    with pytest.raises(DownloadFailed, match="is there already, but its SHA-256 is"):
+        fetch(server.url, tmp_path / "f", sha256=DIGEST)
+    (tmp_path / "f").write_bytes(BODY)
+    assert fetch(server.url, tmp_path / "f", sha256=DIGEST) == DIGEST
+    assert server.seen == []
+
+
+def test_each_new_attempt_is_said(server, tmp_path):
+    server.answers = [503]
+    said = []
+    fetch(server.url, tmp_path / "f", pause=0.001, notice=said.append)
+    assert said == ["the server answers 503 Service Unavailable; trying again in 0.001 s"]
+
+
+def test_where_nothing_can_be_written_is_one_error(server, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"file/f cannot be written: (File exists|Not a directory)"):
+        fetch(server.url, tmp_path / "file" / "f", pause=0.001)
+
+
 def test_what_is_no_address_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no address"):
         fetch("games.zip", tmp_path / "f", pause=0.001)
@@ -215,6 +239,49 @@ def test_damage_is_found(tmp_path):
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DownloadFailed, match="damaged"):
         unpack(path, tmp_path)
+
+
+def test_members_that_cannot_be_written_and_too_many_are_one_error(tmp_path, monkeypatch):
+    path = tmp_path / "a.zip"
+    for members in ({"a": b"1", "a/b": b"2"}, {"n" * 300: b"1"}):
+        path.write_bytes(archive(members))
+        with pytest.raises(UsageError, match="cannot be written: "):
+            unpack(path, tmp_path)
+    path.write_bytes(archive({"zeros": bytes(1 << 20)}, compression=zipfile.ZIP_DEFLATED))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=(1 << 20) - 1))
+    with pytest.raises(UsageError, match=r"holds 1 MiB, and .* has room for 0"):
+        unpack(path, tmp_path)
+    assert not (tmp_path / "zeros").exists()
+
+
+def test_encrypted_members_are_named_as_damage(tmp_path):
+    data = bytearray(archive({"one": b"1"}))
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(signature) + flags] |= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    with pytest.raises(DownloadFailed, match=r"damaged: .*encrypted"):
+        unpack(tmp_path / "a.zip", tmp_path)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_archive_of_something_else_is_no_success(server, tmp_path, kept):
+    server.body = archive({"readme.txt": b"hello"})
+    if kept:
+        (tmp_path / "games.zip").write_bytes(server.body)
+    done = CliRunner().invoke(command, ["download", "--data", str(tmp_path), "--url", server.url])
+    assert isinstance(done.exception, UsageError), done.output
+    assert "has no folder 'json_2.1.1'" in str(done.exception)
+    assert (tmp_path / "games.zip").exists()
+
+
+def test_a_kept_archive_is_checked_as_well(server, tmp_path):
+    server.body = archive(release("Mug-None-DeskLamp-1"))
+    (tmp_path / "games.zip").write_bytes(archive(release("Pen-None-DeskLamp-1")))
+    sha256 = hashlib.sha256(server.body).hexdigest()
+    arguments = ["download", "--data", str(tmp_path), "--url", server.url, "--sha256", sha256]
+    done = CliRunner().invoke(command, arguments)
+    assert isinstance(done.exception, DownloadFailed), done.output
+    assert not (tmp_path / "json_2.1.1").exists()
 
 
 def test_the_command_fetches_unpacks_and_counts(server, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from agentfly_core.runs.files import replacing
 from agentfly_core.types import UsageError
 from agentfly_envs_scienceworld.catalogue import SUBSETS, TASKS, names, variations
 
@@ -64,10 +65,11 @@ def demos(
         limit=limit,
     )
     written = 0
-    with output.open("w", encoding="utf-8") as file, click.progressbar(rows, length=min(count, limit or count)) as bar:
-        for row in bar:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            written += 1
+    with replacing(output) as temporary, temporary.open("w", encoding="utf-8") as file:
+        with click.progressbar(rows, length=min(count, limit or count)) as bar:
+            for row in bar:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                written += 1
+        if not written:
+            raise UsageError("no gold path solved its task")
     click.echo(f"{output}: {written} conversations")
-    if not written:
-        raise UsageError("no gold path solved its task")

@@ -166,3 +166,16 @@ def test_demonstrations_are_written_as_sft_takes_them(java, tmp_path):
         calls = [m["tool_calls"][0]["function"]["name"] for m in row["messages"] if m["role"] == "assistant"]
         assert "focus_on" in calls
     assert CliRunner().invoke(command, ["demos", "--output", str(tmp_path / "demos.txt")]).exception
+
+
+def test_demonstrations_that_fail_leave_the_file_as_it_was(tmp_path, monkeypatch):
+    output = tmp_path / "demos.jsonl"
+    output.write_text("before")
+    nowhere = CliRunner().invoke(command, ["demos", "--output", str(tmp_path / "none" / "x.jsonl"), "--task", "7-1"])
+    assert isinstance(nowhere.exception, UsageError), nowhere.output
+    assert "none/x.jsonl cannot be written: No such file" in str(nowhere.exception)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    failed = CliRunner().invoke(command, ["demos", "--output", str(output), "--task", "7-1"])
+    assert isinstance(failed.exception, UsageError), failed.output
+    assert "needs Java" in str(failed.exception)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("demos.jsonl", "before")]
