@@ -23,7 +23,7 @@ PROGRAMS = {
     "files": ("wire", "files"),
     "supervisor": ("wire", "output", "family", "cells", "children", "supervisor"),
     "candidate": ("wire", "values", "candidate"),
-    "harness": ("wire", "values", "standins", "harness"),
+    "harness": ("wire", "values", "standins", "reading", "collecting", "cases", "harness"),
 }
 """Program -> its modules in the order of their imports; the last one has ``main``."""
 

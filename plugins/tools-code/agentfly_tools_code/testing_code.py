@@ -28,20 +28,22 @@ class Report:
     """What became of the tests.
 
     Attributes:
-        expected: how many there are. passed: how many of them passed.
+        expected: how many there are, as far as they can be counted before they run. passed, failed: how many did.
         failures: what went wrong, for logs.
         complete: whether all that stands between the tests ran as well.
     """
 
     expected: int = 0
     passed: int = 0
+    failed: int = 0
     failures: list[str] = field(default_factory=list)
     complete: bool = True
 
     @property
     def fraction(self) -> float:
-        """Of the tests that passed."""
-        return min(self.passed, self.expected) / self.expected if self.expected else 0.0
+        """Of the tests that passed. Where they broke off, those that did not get to run have failed."""
+        count = max(self.expected, self.passed + self.failed)
+        return self.passed / count if count else 0.0
 
     @property
     def good(self) -> bool:
@@ -127,6 +129,7 @@ def _collect(message: dict[str, Any], report: Report) -> bool:
     elif "passed" in message:
         report.passed += 1
     elif "failed" in message:
+        report.failed += 1
         report.fail(f"{message['failed']}: {message.get('why')}")
     elif "stopped" in message:
         report.complete = False

@@ -5,6 +5,8 @@ Answers are plain data. Other objects stay here, and go out as a number by which
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import os
 import sys
@@ -38,6 +40,7 @@ class Solution:
     def __init__(self) -> None:
         self._module = types.ModuleType("solution")
         self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """``{"value": ..., "changed": [[index, value], ...]}``, the second for arguments that the call changed.
@@ -64,6 +67,8 @@ class Solution:
             after = [self._show(a) if isinstance(a, list | dict | set | bytearray) else None for a in arguments]
             self._changed = [[i, a] for i, a in enumerate(after) if a is not None and a != request["args"][i]]
             return value
+        if operation == "await":
+            return self._show(asyncio.new_event_loop().run_until_complete(target))
         if operation == "attribute":
             return self._show(getattr(target, request["name"]))
         if operation == "special":
@@ -80,7 +85,7 @@ class Solution:
             raise NameError(f"name {target!r} is not defined") from None
 
     def _found(self, reference: list[Any]) -> Any:
-        return self._objects[reference[1]]
+        return self._find(reference[1])
 
     def _show(self, value: Any) -> Any:
         return encode(value, self._keep)
@@ -88,9 +93,16 @@ class Solution:
     def _keep(self, value: Any) -> list[Any]:
         if len(self._objects) >= MAX_OBJECTS:
             raise MemoryError("too many objects are held by the tests")
+        if id(value) in self._numbers:
+            return self._reference(value)
+        self._numbers[id(value)] = len(self._objects)
         self._objects.append(value)
+        return self._reference(value)
+
+    def _reference(self, value: Any) -> list[Any]:
         specials = [name for name in ("__iter__", "__next__", "__len__", "__getitem__") if hasattr(type(value), name)]
-        return ["o", len(self._objects) - 1, type(value).__name__, specials]
+        specials += ["send"] if inspect.iscoroutine(value) else []
+        return ["o", self._numbers[id(value)], type(value).__name__, specials]
 
 
 def _text(error: BaseException) -> str:

@@ -7,22 +7,25 @@ import the code (``code`` in the request) it runs here too, and may then tamper 
 from __future__ import annotations
 
 import ast
-import builtins
+import asyncio
 import contextlib
 import importlib
+import inspect
 import json
 import os
-import symtable
 import sys
 import types
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from agentfly_tools_code.inside.cases import Result, Unfinished, run_cases, run_class
+from agentfly_tools_code.inside.collecting import MODULE, collect
+from agentfly_tools_code.inside.reading import Broken, Source, is_main_guard
 from agentfly_tools_code.inside.standins import Line, Named
 from agentfly_tools_code.inside.wire import receive
 
-MODULE = "solution"
+SOLUTION = "solution"
 
 
 def main() -> None:
@@ -34,14 +37,9 @@ def main() -> None:
     line = Line(requests, replies)
     request = json.loads(receive(requests))
     try:
-        Run(line, request).all()
-        line.say({"end": True})
+        line.say({"end": True, "expected": Run(line, request).all()})
     except Broken as error:
-        line.say({"broken": str(error)})
-
-
-class Broken(Exception):
-    """The tests are at fault."""
+        line.say({"broken": str(error)[:2000]})
 
 
 class Run:
@@ -49,52 +47,51 @@ class Run:
 
     def __init__(self, line: Line, request: dict[str, Any]) -> None:
         self._line = line
-        self._texts: list[str] = request["tests"]
         self._entry: str | None = request["entry_point"]
         self._code: str | None = request["code"]
-        self._names: dict[str, Any] = {}
-        self._defined: set[str] = set()
-        """Functions of the tests themselves."""
+        self._source = Source(request["tests"])
+        module = sys.modules[MODULE] = types.ModuleType(MODULE)
+        self._names = module.__dict__
+        self._ran = 0
 
-    def all(self) -> None:
-        """Run every test and say how it ended.
+    def all(self) -> int:
+        """Run every test and say how it ended; how many there were.
 
         Raises:
-            Broken: the tests cannot be read, or there is none.
+            Broken: the tests cannot be run as they stand, or there is none.
         """
-        trees = [self._parse(text, f"<tests {i}>") for i, text in enumerate(self._texts, 1)]
-        self._defined = {n.name for tree in trees for n in tree.body if isinstance(n, ast.FunctionDef)}
-        expected = sum(_count(tree, self._entry, self._defined) for tree in trees)
+        expected = self._source.count(self._entry)
         if not expected:
             raise Broken("there is no test in it")
         self._line.say({"expected": expected})
-        self._names = {"__name__": "__tests__", "__builtins__": builtins, **self._candidate()}
-        for tree in trees:
+        self._names.update(self._candidate())
+        unittest.main = _nothing  # type: ignore[assignment,misc]
+        for tree in self._source.trees:
+            before = dict(self._names)
             for statement in tree.body:
                 self._statement(statement)
-        for name, function in self._functions():
-            self._test(name, function)
-
-    def _parse(self, text: str, name: str) -> ast.Module:
-        try:
-            return ast.parse(text, name)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise Broken(f"{type(error).__name__}: {error}") from None
+            new = {k: v for k, v in self._names.items() if k not in before or before[k] is not v}
+            for name, test in list(collect(new, self._source, self._entry)):
+                self._defined(name, test)
+        if not self._ran:
+            if not self._line.asked:
+                raise Broken("none of its tests ran: all are skipped")
+            self._line.say({"stopped": "no test ran"})
+        return self._ran
 
     def _candidate(self) -> dict[str, Any]:
         """The names under which the tests find the code under test."""
-        module = types.ModuleType(MODULE)
-        sys.modules[MODULE] = module
+        module = types.ModuleType(SOLUTION)
+        sys.modules[SOLUTION] = module
         if self._code is not None:
             try:
                 exec(compile(self._code, "<solution>", "exec", dont_inherit=True), module.__dict__)
             except BaseException as error:
-                self._line.say({"stopped": f"the code: {type(error).__name__}: {error}"[:500]})
+                self._line.say({"stopped": f"the code: {_told(error)}"})
             return {k: v for k, v in module.__dict__.items() if not k.startswith("__")}
-        free = {self._entry} if self._entry else _free_names(self._texts)
-        forgotten = set() if self._entry else {n for n in free if _is_module(n, self._texts)}
-        wanted = free - forgotten
-        found: dict[str, Any] = {name: Named(self._line, name) for name in sorted(wanted)}
+        free = {self._entry} if self._entry else self._source.free_names()
+        forgotten = set() if self._entry else {n for n in free if self._source.is_module(n)}
+        found: dict[str, Any] = {name: self._named(name) for name in sorted(free - forgotten)}
         module.__dict__.update(found)
         module.__getattr__ = self._named  # type: ignore[method-assign]
         for name in forgotten:
@@ -102,54 +99,117 @@ class Run:
                 found[name] = importlib.import_module(name)
         return found
 
-    def _named(self, name: str) -> Named:
+    def _named(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return Named(self._line, name)
 
     def _statement(self, statement: ast.stmt) -> None:
-        code = compile(ast.Module([statement], []), "<tests>", "exec", dont_inherit=True)
         name = f"line {statement.lineno}"
-        if _is_test(statement, self._defined):
-            self._test(name, lambda: exec(code, self._names))
+        is_test = self._source.is_test(statement)
+        guard = is_main_guard(statement)
+        if guard and not is_test:
             return
+        self._names["__name__"] = "__main__" if guard else MODULE
         try:
-            exec(code, self._names)
-        except BaseException as error:
-            if self._is_broken(error):
-                raise Broken(f"{name}: {type(error).__name__}: {error}") from None
-            self._line.say({"stopped": f"{name}: {type(error).__name__}: {error}"[:500]})
+            if is_test:
+                self._test(name, lambda: self._execute(statement))
+            else:
+                self._around(name, lambda: self._execute(statement))
+        finally:
+            self._names["__name__"] = MODULE
 
-    def _functions(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """The tests that the code of the tests defines."""
-        check = self._names.get("check")
-        entry = self._entry
-        if entry and isinstance(check, types.FunctionType):
-            yield "check", lambda: check(self._names[entry])
-        for name, value in list(self._names.items()):
-            if isinstance(value, types.FunctionType) and name.startswith("test"):
-                yield name, value
-            if isinstance(value, type) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
-                for method in unittest.TestLoader().getTestCaseNames(value):
-                    yield f"{name}.{method}", _case(value, method)
+    def _execute(self, statement: ast.stmt) -> Any:
+        if isinstance(statement, ast.Expr):
+            return eval(compile(ast.Expression(statement.value), "<tests>", "eval", dont_inherit=True), self._names)
+        exec(compile(ast.Module([statement], []), "<tests>", "exec", dont_inherit=True), self._names)
+        return None
+
+    def _defined(self, name: str, test: Any) -> None:
+        """Run what the tests define."""
+        if not isinstance(test, type):
+            entry = self._entry
+            self._test(name, (lambda: test(self._names[entry])) if name == "check" and entry else test)
+        elif issubclass(test, unittest.TestCase):
+            around: list[BaseException] = []
+            result = Result(self._look, lambda: self._line.asked)
+            self._around(name, lambda: around.extend(run_cases(name, test, result, self._tell)))
+            for error in around:
+                self._line.say({"stopped": f"{name}: {_told(error)}"})
+        else:
+            self._around(name, lambda: run_class(name, test, self._test))
 
     def _test(self, name: str, function: Callable[[], Any]) -> None:
+        failure: BaseException | None = None
+        try:
+            _finish(name, function())
+        except SystemExit as leave:  # of the tests: the code under test cannot raise it here
+            failure = leave if leave.code else None
+        except BaseException as error:
+            failure = error
+        if failure is not None:
+            self._look(failure)
+        self._tell(name, failure)
+
+    def _around(self, name: str, function: Callable[[], Any]) -> None:
+        """What stands between the tests."""
         try:
             function()
         except BaseException as error:
-            if self._is_broken(error):
-                raise Broken(f"{name}: {type(error).__name__}: {error}") from None
-            self._line.say({"failed": name, "why": f"{type(error).__name__}: {error}"[:500]})
-        else:
-            self._line.say({"passed": name})
+            self._look(error)
+            if not (isinstance(error, SystemExit) and not error.code):
+                self._line.say({"stopped": f"{name}: {_told(error)}"})
+        self._refuse_unpassable()
 
-    def _is_broken(self, error: BaseException) -> bool:
-        """Whether the tests themselves are at fault: nothing the code under test does may make it look so."""
+    def _tell(self, name: str, failure: BaseException | None) -> None:
+        self._refuse_unpassable()
+        self._ran += 1
+        self._line.say({"passed": name} if failure is None else {"failed": name, "why": _told(failure)})
+
+    def _refuse_unpassable(self) -> None:
+        """Tests may have caught what came of it, or even expected it."""
+        if self._line.unpassable and self._code is None:
+            raise Broken(self._line.unpassable)
+
+    def _look(self, error: BaseException) -> None:
+        """Tell whether the tests themselves are at fault: nothing the code under test does may make it look so.
+
+        Raises:
+            Broken: they are.
+        """
+        if isinstance(error, Broken):
+            raise error
+        if isinstance(error, Unfinished):
+            raise Broken(str(error))
+        self._refuse_unpassable()
         if self._code is not None or isinstance(error, AssertionError) or getattr(error, "_agentfly_foreign", False):
-            return False
-        if not self._line.answered or isinstance(error, ImportError):
-            return True
-        return isinstance(error, NameError) and _innermost(error).startswith("<tests")
+            return
+        unknown = isinstance(error, NameError) and _innermost(error).startswith("<tests") and self._is_unknown(error)
+        if not self._line.answered or isinstance(error, ImportError) or unknown:
+            raise Broken(_told(error)) from None
+
+    def _is_unknown(self, error: NameError) -> bool:
+        """Whether nothing defines the name. Where something does, the code may have kept it from that."""
+        return not isinstance(error, UnboundLocalError) and error.name not in self._source.bound
+
+
+def _finish(name: str, result: Any) -> None:
+    """Run to its end what a test gave."""
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+    elif inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise Unfinished(f"{name} gave a {type(result).__name__}, which nothing runs")
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """In place of ``unittest.main``: the cases are run anyway."""
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:500]
+    except Exception:  # what the tests define
+        return type(error).__name__
 
 
 def _innermost(error: BaseException) -> str:
@@ -158,71 +218,6 @@ def _innermost(error: BaseException) -> str:
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return "" if trace is None else trace.tb_frame.f_code.co_filename
-
-
-def _case(kind: type[unittest.TestCase], method: str) -> Callable[[], None]:
-    def run() -> None:
-        case = kind(method)
-        case.setUp()
-        try:
-            getattr(case, method)()
-        finally:
-            case.tearDown()
-            case.doCleanups()
-
-    return run
-
-
-def _is_test(node: ast.stmt, defined: set[str]) -> bool:
-    """Whether a statement at the top asserts something, itself or by calling a function of the tests."""
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
-        return node.value.func.id in defined
-    return any(isinstance(part, ast.Assert) for part in ast.walk(node))
-
-
-def _count(tree: ast.Module, entry: str | None, defined: set[str]) -> int:
-    """How many tests there will be."""
-    total = 0
-    for node in tree.body:
-        if _is_test(node, defined):
-            total += 1
-        elif isinstance(node, ast.FunctionDef):
-            total += node.name.startswith("test") or (entry is not None and node.name == "check")
-        elif isinstance(node, ast.ClassDef) and any("TestCase" in ast.unparse(base) for base in node.bases):
-            total += sum(isinstance(n, ast.FunctionDef) and n.name.startswith("test") for n in node.body)
-    return total
-
-
-def _free_names(texts: list[str]) -> set[str]:
-    """Names that the tests use and neither define nor import, and that are no builtins."""
-    used: set[str] = set()
-    bound: set[str] = set(dir(builtins)) | {"__name__", "__file__"}
-    for text in texts:
-        waiting = [symtable.symtable(text, "<tests>", "exec")]
-        top = waiting[0]
-        bound |= {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
-        while waiting:
-            table = waiting.pop()
-            waiting += table.get_children()
-            used |= {s.get_name() for s in table.get_symbols() if s.is_referenced() and (table is top or s.is_global())}
-    return used - bound
-
-
-def _is_module(name: str, texts: list[str]) -> bool:
-    """Whether a free name is a module of the standard library that the tests forgot to import.
-
-    They use nothing but its attributes. The code under test may have a function of that name, ``select`` say, but it
-    must not get to say what ``math.isclose`` finds.
-    """
-    if name not in sys.stdlib_module_names:
-        return False
-    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
-    uses = sum(isinstance(node, ast.Name) and node.id == name for node in nodes)
-    return uses == sum(
-        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name for node in nodes
-    )
 
 
 if __name__ == "__main__":

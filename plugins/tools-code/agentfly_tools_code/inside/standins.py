@@ -18,12 +18,21 @@ class CandidateError(Exception):
 
 
 class Line:
-    """To the outside. ``answered``: whether the code under test has answered yet."""
+    """To the outside.
+
+    Attributes:
+        answered: whether the code under test has answered yet.
+        asked: how often it was asked something.
+        unpassable: why something that the tests passed could not reach it; empty if there was nothing.
+    """
 
     def __init__(self, requests: int, replies: int) -> None:
         self._requests = requests
         self._replies = replies
         self.answered = False
+        self.asked = 0
+        self.unpassable = ""
+        self._objects: dict[int, Remote] = {}
 
     def say(self, message: dict[str, Any]) -> None:
         """Tell, and wait for nothing."""
@@ -35,6 +44,7 @@ class Line:
         Args:
             given: arguments of a call; what it changed in them is changed here as well.
         """
+        self.asked += 1
         self.say({"ask": request})
         answer = json.loads(receive(self._requests))
         self.answered = True
@@ -48,8 +58,27 @@ class Line:
         except (Unfit, IndexError, TypeError, ValueError) as error:
             raise _foreign(CandidateError(f"its value cannot be used: {error}")) from None
 
+    def encode(self, value: Any) -> Any:
+        """An argument as plain data, with references to what is not here."""
+        return encode(value, self._reference)
+
+    def _reference(self, value: Any) -> list[Any]:
+        if isinstance(value, Remote):
+            return ["o", value._target]
+        if isinstance(value, Named):
+            return ["n", value._target]
+        self.unpassable = f"a {type(value).__name__} cannot be passed to the code under test: it is no plain data"
+        raise Unfit(self.unpassable)
+
     def _decode(self, data: Any) -> Any:
-        return decode(data, lambda reference: Remote(self, reference))
+        return decode(data, self._object)
+
+    def _object(self, reference: list[Any]) -> Remote:
+        """The one stand-in of an object: it is itself however often it comes."""
+        number = reference[1]
+        if number not in self._objects:
+            self._objects[number] = (RemoteCoroutine if "send" in reference[3] else Remote)(self, reference)
+        return self._objects[number]
 
 
 def _change(container: Any, content: Any) -> None:
@@ -98,8 +127,8 @@ class Named:
             args,
             do="call",
             target=self._target,
-            args=[encode(a, _reference) for a in args],
-            kwargs={k: encode(v, _reference) for k, v in kwargs.items()},
+            args=[self._line.encode(a) for a in args],
+            kwargs={k: self._line.encode(v) for k, v in kwargs.items()},
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -119,7 +148,7 @@ class Remote(Named):
     def _special(self, name: str, *args: Any) -> Any:
         if name not in self._specials:
             raise _foreign(TypeError(f"{self.__name__} has no {name}"))
-        return self._line.ask(do="special", target=self._target, name=name, args=[encode(a) for a in args])
+        return self._line.ask(do="special", target=self._target, name=name, args=[self._line.encode(a) for a in args])
 
     def __iter__(self) -> Any:
         return self._special("__iter__")
@@ -137,7 +166,22 @@ class Remote(Named):
         return len(self) > 0 if "__len__" in self._specials else True
 
 
-def _reference(value: Any) -> list[Any]:
-    if isinstance(value, Remote):
-        return ["o", value._target]
-    raise Unfit(f"{type(value).__name__} cannot be passed to the code under test: it is no plain data")
+class RemoteCoroutine(Remote):
+    """A coroutine that stays with the code under test: whoever awaits it waits until it has run there."""
+
+    def __await__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        raise StopIteration(self._line.ask(do="await", target=self._target))
+
+    def send(self, value: Any) -> Any:
+        """Run it to its end."""
+        return next(self)
+
+    def throw(self, *error: Any) -> Any:
+        """End it with an exception."""
+        raise error[0]
+
+    def close(self) -> None:
+        """Nothing is left to be done."""
