@@ -55,6 +55,20 @@ def test_nan_and_infinities_come_back() -> None:
     assert back[1:] == values[1:]
 
 
+@given(st.integers(-50, 50), st.integers(-50, 50), st.integers(-5, 5).filter(bool), st.lists(keys))
+def test_ranges_and_keys_come_back(start: int, stop: int, step: int, names: list[Any]) -> None:
+    for value in (range(start, stop, step), dict.fromkeys(names).keys()):
+        data = json.loads(json.dumps(encode(value)))
+        check(data)
+        back = decode(data)
+        assert (type(back), list(back)) == (type(value), list(value))
+    with pytest.raises(Unfit, match="too long"):
+        encode(range(10**9))
+    for forged in (["r", 0, 10**9, 1], ["r", 0, 1], ["r", 0, 1.5, 1], ["r", 0, 1, 0], ["r", 0, 1 << 70, 1 << 69]):
+        with pytest.raises(Unfit):
+            check(forged)
+
+
 def test_subclasses_become_what_they_derive_from() -> None:
     class Sly(int):
         def __eq__(self, other: object) -> bool:

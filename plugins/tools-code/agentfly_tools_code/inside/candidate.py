@@ -17,6 +17,8 @@ from agentfly_tools_code.inside.values import decode, encode
 from agentfly_tools_code.inside.wire import receive, send
 
 MAX_OBJECTS = 100_000
+SPECIALS = ("__iter__", "__next__", "__len__", "__getitem__", "__setitem__", "__delitem__")
+"""What the tests may do to an object of the code besides calling it and using its attributes."""
 
 
 def main() -> None:
@@ -71,6 +73,8 @@ class Solution:
             return self._show(asyncio.new_event_loop().run_until_complete(target))
         if operation == "attribute":
             return self._show(getattr(target, request["name"]))
+        if operation == "assign":
+            return setattr(target, request["name"], decode(request["value"], self._found))
         if operation == "special":
             arguments = [decode(a, self._found) for a in request["args"]]
             return self._show(getattr(type(target), request["name"])(target, *arguments))
@@ -100,7 +104,7 @@ class Solution:
         return self._reference(value)
 
     def _reference(self, value: Any) -> list[Any]:
-        specials = [name for name in ("__iter__", "__next__", "__len__", "__getitem__") if hasattr(type(value), name)]
+        specials = [name for name in SPECIALS if hasattr(type(value), name)]
         specials += ["send"] if inspect.iscoroutine(value) else []
         return ["o", self._numbers[id(value)], type(value).__name__, specials]
 

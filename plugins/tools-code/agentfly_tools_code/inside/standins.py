@@ -136,6 +136,9 @@ class Named:
             raise AttributeError(name)
         return self._line.ask(do="attribute", target=self._target, name=name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._line.ask(do="assign", target=self._target, name=name, value=self._line.encode(value))
+
 
 class Remote(Named):
     """An object that stays with the code under test. It equals nothing but itself: its own ``__eq__`` is not asked."""
@@ -161,6 +164,12 @@ class Remote(Named):
 
     def __getitem__(self, key: Any) -> Any:
         return self._special("__getitem__", key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._special("__setitem__", key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self._special("__delitem__", key)
 
     def __bool__(self) -> bool:
         return len(self) > 0 if "__len__" in self._specials else True

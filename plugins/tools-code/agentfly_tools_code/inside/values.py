@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 MAX_DEPTH = 60
 MAX_INT_BITS = 1_000_000
+MAX_RANGE = 10_000_000
+"""Numbers in a range: whoever gets it may make a list of them."""
 
 _SCALARS: dict[str, Callable[[Any], Any]] = {
     "i": lambda text: int(text, 16), "f": float, "b": bytes.fromhex, "ba": bytearray.fromhex,
 }  # fmt: skip
 _NOT_FINITE = (["f", "nan"], ["f", "inf"], ["f", "-inf"])
-_BUILDERS: dict[str, Any] = {"l": list, "t": tuple, "s": set, "fs": frozenset}
+_BUILDERS: dict[str, Any] = {
+    "l": list, "t": tuple, "s": set, "fs": frozenset, "k": lambda keys: dict.fromkeys(keys).keys(),
+}  # fmt: skip
 
 Keep = Callable[[Any], "list[Any]"]
 
@@ -56,8 +60,12 @@ def encode(value: Any, other: Keep | None = None, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         pairs = [[encode(k, other, depth + 1), encode(v, other, depth + 1)] for k, v in value.items()]
         return ["d", pairs]
-    if isinstance(value, AbstractSet | range):
-        return encode(sorted(value) if isinstance(value, range) else set(value), other, depth)
+    if isinstance(value, range):
+        return ["r", *_bounded(value)]
+    if isinstance(value, KeysView):
+        return ["k", [encode(key, other, depth + 1) for key in value]]
+    if isinstance(value, AbstractSet):
+        return encode(set(value), other, depth)
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         return encode(value.tolist(), other, depth + 1)
     if other is None:
@@ -86,6 +94,8 @@ def check(data: Any, depth: int = 0) -> None:
         elif kind == "c":
             if len(content) != 2 or not all(isinstance(p, float) or p in _NOT_FINITE for p in content):
                 raise Unfit("malformed complex number")
+        elif kind == "r":
+            _bounded(_range(content))
         elif kind == "o":
             number, name, specials = content
             if type(number) is not int or not all(isinstance(text, str) for text in (name, *specials)):
@@ -103,6 +113,20 @@ def check(data: Any, depth: int = 0) -> None:
         raise
     except (TypeError, ValueError) as error:
         raise Unfit(f"malformed data: {error!s:.200}") from None
+
+
+def _range(content: list[Any]) -> range:
+    if len(content) != 3 or not all(type(part) is int for part in content):
+        raise Unfit("malformed range")
+    return range(*content)
+
+
+def _bounded(numbers: range) -> list[int]:
+    """Its start, stop and step."""
+    parts = [numbers.start, numbers.stop, numbers.step]
+    if any(part.bit_length() > 62 for part in parts) or len(numbers) > MAX_RANGE:
+        raise Unfit(f"a range of more than {MAX_RANGE} numbers is too long")
+    return parts
 
 
 def _only(content: list[Any]) -> list[Any]:
@@ -131,6 +155,8 @@ def decode(data: Any, other: Callable[[list[Any]], Any] | None = None, depth: in
             return _SCALARS[kind](rest[0])
         if kind == "c":
             return complex(decode(rest[0]), decode(rest[1]))
+        if kind == "r":
+            return _range(rest)
         if kind == "d":
             return {decode(k, other, depth + 1): decode(v, other, depth + 1) for k, v in rest[0]}
         if kind in _BUILDERS:
