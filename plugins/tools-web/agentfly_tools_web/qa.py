@@ -2,14 +2,18 @@
 
 Normalised, a text is in lower case and without punctuation, the articles a, an, the, and more than single spaces. A
 chain that gave no final answer scores 0, whatever it wrote on the way.
+
+A golden answer is a text, a finite number, a list of those, or SQuAD's ``{"text": [...], "answer_start": [...]}``, of
+which the texts count. Anything else is an error, so that no chain is paid for writing "None" or "true".
 """
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from agentfly_core.rewards import FunctionReward
 from agentfly_core.types import Trajectory
@@ -80,11 +84,27 @@ def normalize(text: str) -> str:
 
 def _reward(name: str, field: str, compare: Callable[[str, str], float]) -> FunctionReward:
     def score(trajectory: Trajectory) -> float:
-        golden = trajectory.task.fields[field]
-        answers: Sequence[object] = golden if isinstance(golden, list | tuple) else [golden]
-        if not answers:
-            raise ValueError(f"the field {field!r} holds no golden answer")
+        golden = _golden_answers(trajectory.task.fields[field], field)
         answer = trajectory.final_response
-        return 0.0 if answer is None else max(compare(answer, str(wanted)) for wanted in answers)
+        return 0.0 if answer is None else max(compare(answer, wanted) for wanted in golden)
 
     return FunctionReward(score, name=name, fields={field})
+
+
+def _golden_answers(value: object, field: str) -> list[str]:
+    if isinstance(value, Mapping) and "text" in value:
+        value = value["text"]
+    answers = value if isinstance(value, list | tuple) else [value]
+    if not answers:
+        raise ValueError(f"the field {field!r} holds no golden answer")
+    return [_golden_text(answer, field) for answer in answers]
+
+
+def _golden_text(value: object, field: str) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, str) or number:
+        return str(value)
+    raise ValueError(
+        f"the field {field!r} holds {value!r:.60} where a golden answer was expected: a text, a finite number, "
+        "or a list of those"
+    )

@@ -83,6 +83,24 @@ def test_another_field_and_answers_that_are_no_text():
     assert qa_f1(field="targets").fields == {"targets"}
 
 
+@pytest.mark.parametrize("golden", [{"text": ["Paris"], "answer_start": [1]}, {"text": "Paris"}])
+@pytest.mark.parametrize("name", REWARDS)
+def test_golden_answers_in_the_form_of_squad_are_its_texts(name, golden):
+    assert score(REWARDS[name](), "Paris", answer=golden) == 1.0
+    assert score(REWARDS[name](), "answer_start", answer=golden) == 0.0
+
+
+@pytest.mark.parametrize(
+    "golden", [None, True, False, float("nan"), float("inf"), {}, {"answer": "x"}, ["x"], {"text": [None]}, b"x"]
+)
+@pytest.mark.parametrize("name", REWARDS)
+def test_golden_answers_of_another_type_are_an_error_and_pay_nothing(name, golden):
+    for value in [[golden], [golden, "x"], ["x", golden]] + ([] if golden == ["x"] else [golden]):
+        for response in (str(golden), str(golden).lower(), "x"):
+            with pytest.raises(Exception, match="the field 'targets' holds .* where a golden answer was expected"):
+                score(REWARDS[name](field="targets"), response, targets=value)
+
+
 @pytest.mark.parametrize("name", REWARDS)
 def test_a_chain_without_a_final_answer_scores_nothing_and_no_golden_answer_is_an_error(name):
     chain = replace(finished_chain("It is the Danube", {"answer": "Danube"}), final_response=None)
