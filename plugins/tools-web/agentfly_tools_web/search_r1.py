@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -38,7 +37,6 @@ CORRECTION = (
     "\nThat was no action. To search, write a query between <search> and </search>; to finish, write the answer "
     "between <answer> and </answer>.\n"
 )
-ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 class SearchR1Agent:
@@ -74,11 +72,11 @@ class SearchR1Agent:
 
     def decide(self, turn: AssistantTurn, tools: Mapping[str, Tool], context: ToolContext) -> Decision:
         """Search, finish, or correct. A template that sets thoughts apart may have found the tags in them."""
-        action = ACTION.search((turn.reasoning or "") + turn.content)
+        action = first_action((turn.reasoning or "") + turn.content)
         if action is None:
             return Finish("") if turn.cut else Continue(({"role": "user", "content": CORRECTION},))
-        content = action[2].strip()
-        if action[1] == "answer":
+        name, content = action
+        if name == "answer":
             return Finish(content)
         call = ToolCall(self._search_tool(tools).name, {"query": content})
         return CallTools((resolve(call, tools),))
@@ -108,6 +106,18 @@ class SearchR1Agent:
             "agent.tools: the agent 'search-r1' needs a tool that takes a `query` and nothing else it must be given; "
             "add retrieve or web_search"
         )
+
+
+def first_action(text: str) -> tuple[str, str] | None:
+    """``search`` or ``answer``, whichever opens first and is closed later, and what stands in it; in linear time."""
+    found = []
+    for name in ("search", "answer"):
+        opening, closing = f"<{name}>", f"</{name}>"
+        start = text.find(opening)
+        end = text.find(closing, start + len(opening)) if start >= 0 else -1
+        if end >= 0:  # else no later opening is closed either
+            found.append((start, name, text[start + len(opening) : end].strip()))
+    return min(found)[1:] if found else None
 
 
 def _takes_a_query(tool: Tool) -> bool:

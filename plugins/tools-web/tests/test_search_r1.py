@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
-from agentfly_tools_web.search_r1 import CORRECTION, INSTRUCTIONS, SearchR1Agent
+from agentfly_tools_web.search_r1 import CORRECTION, INSTRUCTIONS, SearchR1Agent, first_action
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentfly_core.rollout import Engine
 from agentfly_core.testing import ScriptedBackend, ScriptedTurn, check_agent
@@ -69,6 +72,30 @@ def search(query):
 
 
 CORRECTED = Continue(({"role": "user", "content": CORRECTION},))
+TAGS = ["<search>", "</search>", "<answer>", "</answer>", "<sea", "rch>", "<", "x", " ", "\n"]
+
+
+@given(text=st.lists(st.sampled_from(TAGS), max_size=14).map("".join))
+def test_the_action_is_the_first_match_of_a_pattern(text):
+    match = re.search(r"<(search|answer)>(.*?)</\1>", text, re.DOTALL)
+    assert first_action(text) == (match and (match[1], match[2].strip()))
+
+
+class Counted(str):
+    """A text that counts how often it is searched."""
+
+    searches = 0
+
+    def find(self, *arguments):
+        self.searches += 1
+        return super().find(*arguments)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_tags_that_are_never_closed_are_looked_through_only_once(tag):
+    text = Counted(tag * 100_000)
+    assert first_action(text) is None
+    assert text.searches <= 4
 
 
 @pytest.mark.parametrize(
