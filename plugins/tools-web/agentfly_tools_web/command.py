@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -50,7 +51,7 @@ def build(
     from agentfly_tools_web.retrieval import Columns, build_index
     from agentfly_tools_web.retrieval.build import DEFAULT_MODEL
 
-    target = output or Path(f"{str(corpus).rstrip('/')}.index")
+    target = output or Path(f"{os.path.abspath(corpus.expanduser())}.index")  # of "." beside the folder, not in it
     with _counter() as count:
         index = build_index(
             corpus,

@@ -45,7 +45,10 @@ def build_index(
     target = Path(output).expanduser().resolve()
     if target.exists() and not (target / MANIFEST).is_file() and (target.is_file() or any(target.iterdir())):
         raise UsageError(f"{target} exists and is no index: choose another --output")
-    passages = _reporting(read_corpus(Path(corpus).expanduser(), columns), progress)
+    source = Path(corpus).expanduser()
+    if source.resolve().is_relative_to(target):
+        raise UsageError(f"the corpus {source} lies in {target}, which would be replaced: choose another --output")
+    passages = _reporting(read_corpus(source, columns, leave_out=target), progress)
     if Path(model).expanduser().is_dir():
         model = str(Path(model).expanduser().resolve())  # found again from anywhere
     options: dict[str, Any] = {"title_weight": title_weight} if kind == "bm25" else {"model": model}

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from agentfly_core.runs.files import TEMPORARY
 from agentfly_core.types import UsageError
-from agentfly_tools_web.retrieval.store import Passage
+from agentfly_tools_web.retrieval.index import MANIFEST
+from agentfly_tools_web.retrieval.store import DOCUMENTS, Passage
 
 TEXT_SUFFIXES = (".txt", ".md")
 _OPENERS: Mapping[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
@@ -32,21 +35,26 @@ class Columns:
     url: str = "url"
 
 
-def read_corpus(path: Path, columns: Columns | None = None) -> Iterator[Passage]:
+def read_corpus(path: Path, columns: Columns | None = None, *, leave_out: Path | None = None) -> Iterator[Passage]:
     """The passages of a .jsonl file, of a .txt or .md file, or of a folder of such files in the order of their names.
 
-    ``.gz`` and ``.xz`` may follow. A blank line ends a passage of text; its title is the file's name.
+    ``.gz`` and ``.xz`` may follow. A blank line ends a passage of text; its title is the file's name. The files are
+    listed at once, before the first passage is asked for. Indexes in the folder, what is being written, and the folder
+    ``leave_out`` are no part of it.
 
     Raises:
         UsageError: there is no such corpus, or a row is not as ``columns`` says; the message names file and line.
     """
-    names = columns or Columns()
+    return _passages(path, _files(path, leave_out), columns or Columns())
+
+
+def _passages(path: Path, files: Iterable[Path], names: Columns) -> Iterator[Passage]:
     number = 0
-    for file in _files(path):
+    for file in files:
         kind = _kind(file)
         rows = _json_rows(file, names) if kind == ".jsonl" else _text_rows(file)
         for row in rows:
-            identifier, title, text, url = map(_clean, row)
+            identifier, title, text, url = map(whole_text, row)
             yield Passage(row=number, id=identifier or str(number), title=title, text=text, url=url)
             number += 1
     if not number:
@@ -58,15 +66,30 @@ def corpus_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in _files(path))
 
 
-def _files(path: Path) -> list[Path]:
+def _files(path: Path, leave_out: Path | None = None) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
         raise UsageError(f"there is no corpus {path}")
-    found = sorted(file for file in path.rglob("*") if file.is_file() and _kind(file) in (".jsonl", *TEXT_SUFFIXES))
+    if _is_index(path):
+        raise UsageError(f"{path} is an index, no corpus")
+    found = []
+    for folder, folders, names in os.walk(path):
+        here = Path(folder)
+        folders[:] = [name for name in folders if not _left_out(here / name, leave_out)]
+        files = (here / name for name in names if not name.startswith(TEMPORARY))
+        found += [file for file in files if file.is_file() and _kind(file) in (".jsonl", *TEXT_SUFFIXES)]
     if not found:
         raise UsageError(f"the folder {path} has no .jsonl, .txt or .md file in it")
-    return found
+    return sorted(found)
+
+
+def _left_out(folder: Path, leave_out: Path | None) -> bool:
+    return folder.name.startswith(TEMPORARY) or _is_index(folder) or folder.resolve() == leave_out
+
+
+def _is_index(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and (folder / DOCUMENTS).is_file()
 
 
 def _kind(file: Path) -> str:
@@ -129,6 +152,6 @@ def _lines(file: Path) -> Iterable[tuple[int, str]]:
         raise UsageError(f"{file} cannot be read as UTF-8 text: {error}") from error
 
 
-def _clean(text: str) -> str:
+def whole_text(text: str) -> str:
     """Halves of surrogate pairs, which JSON can write and no file can hold, become U+FFFD."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
