@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from agentfly_core.types import UsageError
+from agentfly_tools_web.retrieval.corpus import whole_text
 
 HELD_OUT = 5
 """Without a file of their own, one question in so many is kept for evaluation, chosen by the hash of its id."""
@@ -83,7 +84,7 @@ def read_questions(file: Path) -> list[Question]:
     try:
         text = file.read_text(encoding="utf-8")
         listed = text.lstrip().startswith("[")
-        rows = json.loads(text) if listed else [json.loads(line) for line in text.splitlines() if line.strip()]
+        rows = json.loads(text) if listed else [json.loads(line) for line in text.split("\n") if line.strip()]
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{file} cannot be read as JSON: {error}") from error
     questions = []
@@ -104,7 +105,7 @@ def corpus_rows(questions: Iterable[Question]) -> Iterator[dict[str, str]]:
 
 def _question(row: Mapping[str, Any], number: int) -> Question:
     return Question(
-        id=str(row.get("_id", row.get("id", number))),
+        id=whole_text(str(row.get("_id", row.get("id", number)))),
         question=_text(row["question"]),
         answer=_text(row["answer"]),
         passages=tuple(_passages(row["context"])),
@@ -127,7 +128,7 @@ def _supporting(facts: Any) -> tuple[str, ...]:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text was expected, got {value!r:.60}")
-    return value
+    return whole_text(value)
 
 
 def _held_out(identifier: str) -> bool:

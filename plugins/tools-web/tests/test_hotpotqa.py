@@ -58,6 +58,25 @@ def test_both_forms_are_read(tmp_path, lines):
     assert second.supporting == ("Rhine",)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_only_a_newline_ends_a_line_of_json(tmp_path, end):
+    row = {**PUBLISHED, "question": "A\u2028B\x85C\u2029D\x7f?"}
+    file = tmp_path / "q.jsonl"
+    file.write_bytes(end.join(json.dumps(row, ensure_ascii=False) for _ in range(2)).encode())
+    assert [q.question for q in read_questions(file)] == [row["question"]] * 2
+
+
+@pytest.mark.parametrize("place", ["_id", "question", "answer", "context", "supporting_facts"])
+def test_halves_of_surrogate_pairs_are_replaced_wherever_they_stand(tmp_path, place):
+    half = {"context": [["V\ud800", ["\udc00."]]], "supporting_facts": [["V\ud800", 0]]}.get(place, "q\ud800")
+    rows = [{**PUBLISHED, "_id": f"q{n}"} for n in range(40)]
+    file = write(tmp_path / "q.json", *rows, {**PUBLISHED, place: half})
+    run = CliRunner().invoke(cli, ["hotpotqa", str(file), "--output", str(tmp_path / "made")])
+    assert run.exit_code == 0, run.output
+    written = "".join((tmp_path / "made" / f"{name}.jsonl").read_text("utf-8") for name in ("train", "eval", "corpus"))
+    assert "\ufffd" in written
+
+
 def many(count):
     return [{**PUBLISHED, "_id": f"q{n}"} for n in range(count)]
 
