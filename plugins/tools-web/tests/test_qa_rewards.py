@@ -97,7 +97,7 @@ def test_golden_answers_in_the_form_of_squad_are_its_texts(name, golden):
 def test_golden_answers_of_another_type_are_an_error_and_pay_nothing(name, golden):
     for value in [[golden], [golden, "x"], ["x", golden]] + ([] if golden == ["x"] else [golden]):
         for response in (str(golden), str(golden).lower(), "x"):
-            with pytest.raises(Exception, match="the field 'targets' holds .* where a golden answer was expected"):
+            with pytest.raises(Exception, match=r"the field 'targets' holds .* where a golden answer was expected"):
                 score(REWARDS[name](field="targets"), response, targets=value)
 
 
