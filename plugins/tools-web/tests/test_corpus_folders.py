@@ -62,3 +62,25 @@ def test_the_default_output_lies_beside_the_corpus(corpus, tmp_path, monkeypatch
         shown = json.loads(run.stdout)
         assert (shown["folder"], shown["passages"]) == (str(tmp_path / "corpus.index"), 2)
     assert [path.name for path in corpus.iterdir()] == ["m.txt"]
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.csv", "x", "x.json.gz"])
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("text")
+    with pytest.raises(UsageError, match=r"must be a \.jsonl, \.txt or \.md file"):
+        build_index(tmp_path / name, tmp_path / "made")
+
+
+@pytest.mark.parametrize("name", ["UP.JSONL", "bom.jsonl", "Up.Txt", "bom.md"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_case_and_a_byte_order_mark_change_nothing(tmp_path, name, mark):
+    row = '{"id": "7", "text": "Danube"}' if "json" in name.lower() else "Danube"
+    (tmp_path / name).write_text(mark + row, encoding="utf-8")
+    assert build_index(tmp_path / name, tmp_path / "made").passage(0).text == "Danube"
+
+
+@pytest.mark.parametrize("weight", ["nan", "inf", "-1"])
+def test_a_title_weight_that_is_no_weight_is_refused(corpus, weight):
+    run = CliRunner().invoke(cli, ["index", "build", str(corpus), "--title-weight", weight])
+    assert run.exit_code not in (0, 1) or isinstance(run.exception, SystemExit | UsageError)
+    assert [path.name for path in corpus.parent.iterdir()] == ["corpus"]

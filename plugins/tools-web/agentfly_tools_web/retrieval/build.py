@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ def build_index(
     Raises:
         UsageError: the corpus is wrong, or ``output`` is a folder with something else in it.
     """
+    if not (math.isfinite(title_weight) and title_weight >= 0):
+        raise UsageError(f"title_weight must be a finite number from 0, not {title_weight}")
     target = Path(output).expanduser().resolve()
     if target.exists() and not (target / MANIFEST).is_file() and (target.is_file() or any(target.iterdir())):
         raise UsageError(f"{target} exists and is no index: choose another --output")

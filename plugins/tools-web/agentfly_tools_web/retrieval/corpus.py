@@ -68,6 +68,8 @@ def corpus_bytes(path: Path) -> int:
 
 def _files(path: Path, leave_out: Path | None = None) -> list[Path]:
     if path.is_file():
+        if _kind(path) not in (".jsonl", *TEXT_SUFFIXES):
+            raise UsageError(f"the corpus {path} must be a .jsonl, .txt or .md file; .gz or .xz may follow")
         return [path]
     if not path.is_dir():
         raise UsageError(f"there is no corpus {path}")
@@ -93,12 +95,13 @@ def _is_index(folder: Path) -> bool:
 
 
 def _kind(file: Path) -> str:
-    return Path(file.stem).suffix if file.suffix in _OPENERS else file.suffix
+    suffix = file.suffix.lower()
+    return Path(file.stem).suffix.lower() if suffix in _OPENERS else suffix
 
 
 def _open(file: Path) -> IO[str]:
-    opener = _OPENERS.get(file.suffix, open)
-    opened: IO[str] = opener(file, "rt", encoding="utf-8")
+    opener = _OPENERS.get(file.suffix.lower(), open)
+    opened: IO[str] = opener(file, "rt", encoding="utf-8-sig")  # with or without a byte order mark
     return opened
 
 
