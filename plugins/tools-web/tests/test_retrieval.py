@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from agentfly_tools_web.command import command
 from agentfly_tools_web.retrieval import Columns, build_index, open_index, read_corpus
+from agentfly_tools_web.retrieval.index import FORMAT
 from click.testing import CliRunner
 
 from agentfly_core.types import UsageError
@@ -254,6 +255,15 @@ def test_a_damaged_index_is_refused(tmp_path):
     damaged("d", lambda f: (f / "index.json").write_text("[]"))
     damaged("e", lambda f: (f / "bm25" / "meta.json").unlink())
     damaged("f", lambda f: (f / "documents.jsonl").write_text(""))
+    damaged("g", lambda f: (f / "index.json").write_text(json.dumps({"format": FORMAT})))
+    damaged("h", lambda f: (f / "index.json").write_text((f / "index.json").read_text().replace("bm25", "foo")))
+    damaged("i", lambda f: (f / "index.json").write_text((f / "index.json").read_text().replace("bm25", "dense")))
+
+    index = build_index(corpus, tmp_path / "j")
+    file = index.folder / "documents.jsonl"
+    file.write_bytes(file.read_bytes().replace(b"{", b"["))  # of the same size: seen only when it is read
+    with pytest.raises(UsageError, match="is damaged: build it again"):
+        index.passage(0)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -94,5 +94,12 @@ def _read_manifest(folder: Path) -> Mapping[str, Any]:
         raise UsageError(f"{folder} is no index: {type(error).__name__}: {error}") from error
     if found != FORMAT:
         raise UsageError(f"the index {folder} has format {found}, this version reads {FORMAT}: build it again")
+    weight = manifest.get("title_weight")
+    whole = {
+        "bm25": isinstance(weight, int | float),
+        "dense": isinstance(manifest.get("model"), str),
+    }.get(str(manifest.get("kind")), False)
+    if not whole or not isinstance(manifest.get("passages"), int):
+        raise UsageError(f"the index {folder} is damaged: build it again")
     checked: Mapping[str, Any] = manifest
     return checked

@@ -67,7 +67,7 @@ class Store:
     """Reads what ``StoreWriter`` wrote; safe to use from many threads."""
 
     def __init__(self, folder: Path) -> None:
-        damaged = UsageError(f"the index {folder} is damaged: build it again")
+        self._damaged = damaged = UsageError(f"the index {folder} is damaged: build it again")
         try:
             self._offsets = _map(folder / OFFSETS)
             self._documents = _map(folder / DOCUMENTS)
@@ -84,11 +84,15 @@ class Store:
 
         Raises:
             IndexError: there is none.
+            UsageError: the index is damaged there.
         """
         if not 0 <= row < len(self):
             raise IndexError(row)
         line = self._documents[self._offset(row) : self._offset(row + 1)]
-        return Passage(row=row, score=score, **json.loads(line))
+        try:
+            return Passage(row=row, score=score, **json.loads(line))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged from error
 
     def _offset(self, row: int) -> int:
         return int.from_bytes(self._offsets[8 * row : 8 * row + 8], "little")
