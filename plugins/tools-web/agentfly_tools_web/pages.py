@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import threading
 from collections import OrderedDict
@@ -23,9 +24,8 @@ _SHORT = 500
 
 _HTML = ("text/html", "application/xhtml+xml")
 _TEXT = re.compile(r"text/|application/(json|xml|javascript|x-javascript|yaml|x-yaml|toml|csv|.*\+(json|xml)$)")
-_MARKUP = re.compile(
-    r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body|title|meta)\b", re.I | re.S
-)
+_ROOT = re.compile(r"<(!doctype\s+html|html|head|body|title|meta)\b", re.IGNORECASE)
+_SPACE = re.compile(r"\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,29 @@ def make_page(reply: Reply) -> Page:
     source = decode(reply.body, reply.content_type)[:MAX_CHARS]
     if "\0" in source:
         raise FetchError("it is no text")
-    if kind in _HTML or (not kind and _MARKUP.match(source)):
+    if kind in _HTML or (not kind and _is_markup(source)):
         return _from_html(source, reply.url)
     return Page(reply.url, "", source.replace("\r\n", "\n").strip())
+
+
+def _is_markup(source: str) -> bool:
+    """Whether HTML begins, after a declaration of XML and comments. In one pass: no pattern that could backtrack."""
+    at = 0
+    for opening, closing in itertools.chain([("<?xml", ">")], itertools.repeat(("<!--", "-->"))):
+        at = _skip_space(source, at)
+        if source[at : at + len(opening)].lower() == opening:
+            end = source.find(closing, at + len(opening))
+            if end < 0:
+                return False
+            at = end + len(closing)
+        elif opening == "<!--":
+            break
+    return _ROOT.match(source, at) is not None
+
+
+def _skip_space(source: str, at: int) -> int:
+    found = _SPACE.match(source, at)
+    return found.end() if found else at
 
 
 def split(text: str, size: int) -> list[str]:

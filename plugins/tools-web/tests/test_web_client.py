@@ -313,8 +313,18 @@ def test_others_wait_too_when_a_server_asks_one_to(site, say):
     site.page("/b", "x")
     client = site.client()
     assert get(client, site.url("/a")).status == 503
-    assert "too many requests" in failure(client, site.url("/b"))
+    assert "has asked for a pause" in failure(client, site.url("/b"))
     assert site.paths() == ["/a"]
+
+
+@pytest.mark.parametrize("wait", ["99999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_no_server_is_shut_out_for_ever(site, say, monkeypatch, wait):
+    monkeypatch.setattr("agentfly_tools_web.fetching.client.LONGEST_PAUSE", 0.5)
+    site.pages["/a"] = say(b"", "429 Too Many Requests", f"Retry-After: {wait}")
+    site.page("/b", "x")
+    client = site.client()
+    assert get(client, site.url("/a")).status == 429
+    assert get(client, site.url("/b")).body == b"x"
 
 
 @pytest.mark.parametrize("wait", ["soon", "-1", "", "Mon, 99 Foo", "1e3", "\u0661"])
@@ -346,7 +356,7 @@ def test_no_one_queues_for_longer_than_the_timeout(site):
         site.page(f"/{n}", "x")
     client = site.client(requests_per_second=0.001, timeout=30)
     assert get(client, site.url("/0")).status == 200
-    assert "too many requests to 127.0.0.1 are waiting" in failure(client, site.url("/1"))
+    assert "too many requests to it are waiting" in failure(client, site.url("/1"))
 
 
 def test_the_same_request_at_the_same_time_is_made_once(site, say):

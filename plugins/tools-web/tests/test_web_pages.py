@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 
 import pytest
-from agentfly_tools_web.charsets import decode
+from agentfly_tools_web.charsets import _KNOWN, decode
 from agentfly_tools_web.fetching import FetchError, Reply
-from agentfly_tools_web.pages import MAX_CHARS, PageReader, make_page, split
+from agentfly_tools_web.pages import MAX_CHARS, PageReader, _is_markup, make_page, split
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,6 +101,19 @@ def test_kinds_of_text(kind, body, text):
     assert page(body, kind).text == text
 
 
+@pytest.mark.parametrize("lead", ["", " ", "<?xml version='1.0'?>", "<!---->", " <!-- a > b -->\n<!-- c -->"])
+@pytest.mark.parametrize(
+    ("root", "markup"), [("<HTML>", True), ("<!doctype  html>", True), ("<htmlx>", False), ("x", False)]
+)
+def test_markup_without_a_kind_is_known_by_its_beginning(lead, root, markup):
+    assert _is_markup(lead + root) is markup
+
+
+def test_a_page_of_comments_is_read_once():
+    for body in ("<!---->" * 50_000 + "x", "<!--" * 50_000, "<!--->" * 50_000, " " * 500_000 + "x", "<?xml " * 50_000):
+        assert not _is_markup(body)
+
+
 @pytest.mark.parametrize("kind", ["application/pdf", "image/png", "application/octet-stream", "video/mp4", "nonsense"])
 def test_other_kinds_are_refused(kind):
     with pytest.raises(FetchError, match=kind):
@@ -138,6 +151,11 @@ def test_no_page_without_success(status, says):
         ("grün".encode(), "text/html; charset=nonsense", "grün"),
         ("grün".encode(), "text/html; charset=base64", "grün"),
         ("grün".encode(), "text/html; charset=idna", "grün"),
+        ("grün".encode(), "text/html; charset=utf-7", "grün"),
+        ("grün".encode(), "text/html; charset=punycode", "grün"),
+        (rb"gr\u00fcn", "text/html; charset=unicode_escape", r"gr\u00fcn"),
+        ("ﾃｽﾄ①".encode("cp932"), "text/html; charset=shift_jis", "ﾃｽﾄ①"),
+        ("grün".encode("utf-16-le"), "text/html; charset=utf-16", "grün"),
         ("grün".encode()[:-1] + "ü".encode()[:1], "text/plain", "grü�"),
         (b"a\xff", "text/html; charset=utf-8", "a�"),
         (b"", "text/html", ""),
@@ -145,6 +163,12 @@ def test_no_page_without_success(status, says):
 )  # fmt: skip
 def test_character_sets(body, header, text):
     assert decode(body, header) == text
+
+
+@pytest.mark.parametrize("label", sorted(_KNOWN))
+def test_every_known_character_set_is_one_of_python(label):
+    assert codecs.lookup(label).name == label or label == "big5hkscs"
+    assert decode(b"plain", f"text/html; charset={label}") == b"plain".decode(label, "replace")
 
 
 def test_a_character_set_is_guessed():

@@ -23,6 +23,8 @@ from agentfly_tools_web.fetching.settings import HttpOptions, Mode, Reply, Reque
 from agentfly_tools_web.fetching.sharing import Together
 
 _RETRIED = frozenset({429, 500, 502, 503, 504})
+LONGEST_PAUSE = 60.0
+"""Seconds for which a server's Retry-After keeps everybody away at most."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -117,7 +119,7 @@ class WebClient:
                     return answer
                 asked = _retry_after(answer.headers)
                 if asked:
-                    self._pacer.hold(url.authority, asked)
+                    self._pacer.hold(url.authority, min(asked, LONGEST_PAUSE))
                     pause = asked
                 if last or time.monotonic() + pause > deadline:
                     return answer
@@ -127,7 +129,9 @@ class WebClient:
     async def _send(self, url: URL, request: Request, deadline: float, delay: float) -> Answer:
         left = deadline - time.monotonic()
         if not await self._pacer.wait(url.authority, interval=delay, at_most=left):
-            raise FetchError(f"too many requests to {url.host} are waiting; try another site or later")
+            raise FetchError(
+                f"{url.host} has asked for a pause, or too many requests to it are waiting; try another site or later"
+            )
         host, port = url.host or "", url.port or 0
         same = url.authority == URL(request.url).authority
         private = (request.api and same) or allows(self.options.allow_hosts, host, port)
