@@ -57,7 +57,8 @@ class Browser:
 
     def _passage(self, url: str) -> Page:
         number = url.removeprefix(LOCAL)
-        if self._index is None or not (number.isascii() and number.isdigit() and int(number[:18]) < len(self._index)):
+        known = number.isascii() and number.isdigit() and len(number) <= 18
+        if self._index is None or not known or int(number) >= len(self._index):
             raise FetchError("there is no such document")
         passage = self._index.passage(int(number))
         return Page(url, passage.title, passage.text)

@@ -92,7 +92,7 @@ def searxng(url: str) -> SearchProvider:
     async def search(query: str, k: int, client: WebClient) -> list[SearchResult]:
         asked = f"{base}/search?{urlencode({'q': query, 'format': 'json'})}"
         found = await _ask(client, Request(asked, {"Accept": "application/json"}, api=True))
-        return _results(found.get("results"), link="url", snippet="content")
+        return _results(found.get("results", "none"), link="url", snippet="content")
 
     return search
 
@@ -106,7 +106,7 @@ def serper(url: str, variable: str, *, replaying: bool = False) -> SearchProvide
     async def search(query: str, k: int, client: WebClient) -> list[SearchResult]:
         body = json.dumps({"q": query, "num": k}, ensure_ascii=False)
         found = await _ask(client, Request(url, {"X-API-KEY": key, "Accept": "application/json"}, body, api=True))
-        return _results(found.get("organic"), link="link", snippet="snippet")
+        return _results(found.get("organic", []), link="link", snippet="snippet")  # left out if nothing was found
 
     return search
 
@@ -127,9 +127,15 @@ async def _ask(client: WebClient, request: Request) -> Mapping[str, Any]:
 
 
 def _results(rows: Any, *, link: str, snippet: str) -> list[SearchResult]:
-    """Rows that have an address, whatever else they lack."""
+    """Rows that have an address, whatever else they lack.
+
+    Raises:
+        FetchError: they are no rows.
+    """
+    if not isinstance(rows, list):
+        raise FetchError("the search service answers with something else than a list of results")
     found = []
-    for row in rows if isinstance(rows, list) else ():
+    for row in rows:
         if isinstance(row, dict) and isinstance(row.get(link), str):
             found.append(SearchResult(_plain(row.get("title")), row[link], _plain(row.get(snippet))))
     return found

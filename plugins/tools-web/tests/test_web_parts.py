@@ -7,6 +7,7 @@ import gzip
 import zlib
 
 import pytest
+from agentfly_tools_web.browse import fetch_page
 from agentfly_tools_web.fetching import FetchError, Reply, Request, WebClient
 from agentfly_tools_web.fetching.addresses import allows, is_public
 from agentfly_tools_web.fetching.decoding import Decoder
@@ -14,7 +15,7 @@ from agentfly_tools_web.fetching.pacing import Pacer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentfly_core.types import UsageError
+from agentfly_core.types import ResourceError, ToolContext, UsageError
 
 
 def get(client, url, **more):
@@ -242,8 +243,34 @@ def test_a_damaged_recording_says_which_file(site, tmp_path):
     (path,) = tmp_path.rglob("*.gz")
     for damage in (b"", b"abc", path.read_bytes()[:20], gzip.compress(b"[]\nx"), gzip.compress(b"{}\n")):
         path.write_bytes(damage)
-        with pytest.raises(UsageError, match=path.name):
+        with pytest.raises(ResourceError, match=path.name):
             get(client, site.url("/a"))
+
+
+@pytest.mark.parametrize("where", ["file", "file/inside", "/proc/none"])
+def test_a_recording_that_cannot_be_made_is_refused_at_once(site, tmp_path, where):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written: "):
+        site.client(cache=tmp_path / where, mode="record")
+
+
+def test_a_recording_that_fails_later_is_no_answer_for_the_model(site, tmp_path):
+    folder = tmp_path / "recording"
+    tool = fetch_page.configured(http=site.options(), cache=folder, mode="record")
+    folder.rmdir()
+    folder.touch()
+    with pytest.raises(ResourceError, match=r"cannot be (read|written)"):
+        asyncio.run(tool.call({"url": site.page("/a", "x")}, ToolContext()))
+
+
+def test_endless_rules_are_asked_for_once(site):
+    site.page("/robots.txt", "Disallow: /x\n" * 2000, "text/plain")
+    for name in ("/a", "/b"):
+        site.page(name, "x")
+    client = site.client(robots=True, max_bytes=10_000)
+    for name in ("/a", "/b"):
+        assert "the rules of 127.0.0.1 (robots.txt) cannot be read" in failure(client, site.url(name))
+    assert site.paths() == ["/robots.txt"]
 
 
 def test_a_mode_needs_its_folder(tmp_path):

@@ -117,7 +117,16 @@ def test_finding(site):
 def test_documents_of_the_local_index(index):
     tool = fetch_page.configured(index=index)
     assert call(tool, url="doc:0").content == "Title: Otter\nURL: doc:0\n\nThe otter swims in rivers and eats fish."
-    for wrong in ("doc:2", "doc:-1", "doc:", "doc:x", "doc:\u0661", "doc:" + "9" * 30):
+    for wrong in (
+        "doc:2",
+        "doc:-1",
+        "doc:",
+        "doc:x",
+        "doc:\u0661",
+        "doc:" + "9" * 30,
+        "doc:" + "0" * 5000,
+        "doc:" + "0" * 18 + "9",
+    ):
         assert "there is no such document" in call(tool, url=wrong).content
     assert "there is no such document" in call(fetch_page, url="doc:0").content
 
@@ -183,8 +192,8 @@ def test_serper(site, monkeypatch, tmp_path):
         ("200 OK", "[1]", "does not answer with an object"),
         ("401 No", "{}", "its key or settings are wrong"),
         ("500 No", "{}", "status 500"),
-        ("200 OK", "{}", "Nothing was found"),
-        ("200 OK", '{"results": {"a": 1}}', "Nothing was found"),
+        ("200 OK", "{}", "something else than a list"),
+        ("200 OK", '{"results": {"a": 1}}', "something else than a list"),
         ("200 OK", '{"results": [1, null, {"url": 3}, {"title": "x"}]}', "Nothing was found"),
         ("200 OK", '{"results": [{"url": "https://x/", "title": 7, "content": null}]}', "[1] \nhttps://x/"),
     ],

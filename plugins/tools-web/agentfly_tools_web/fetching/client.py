@@ -35,7 +35,7 @@ class WebClient:
         cache: folder of the recording; needed by the modes ``record`` and ``replay``.
 
     Raises:
-        UsageError: the mode lacks its folder.
+        UsageError: the mode lacks its folder, or cannot write into it.
     """
 
     def __init__(self, options: HttpOptions | None = None, *, cache: Path | None = None, mode: Mode = "live") -> None:
@@ -46,6 +46,8 @@ class WebClient:
         self.options = options or HttpOptions()
         self._mode = mode
         self._recording = Recording(cache) if cache is not None and mode != "live" else None
+        if self._recording is not None and mode == "record":
+            self._recording.prepare()
         self._pacer = Pacer(1 / self.options.requests_per_second)
         self._robots = Robots(lambda request: self._recorded(request, robots=False), self.options.user_agent)
         self._together: Together[Reply] = Together()
@@ -55,6 +57,7 @@ class WebClient:
 
         Raises:
             FetchError: there is none; the text is for the model.
+            ResourceError: the recording cannot be read or written.
         """
         return await self._recorded(request, robots=self.options.robots and not request.api)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from agentfly_tools_web.fetching.errors import FetchError
+from agentfly_tools_web.fetching.errors import FetchError, TooLarge
 
 ACCEPT_ENCODING = "gzip, deflate"
 _ANY_HEADER = 32 + zlib.MAX_WBITS
@@ -73,7 +73,7 @@ class Decoder:
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)
         if self._size > self._limit:
-            raise FetchError(f"it is larger than {self._limit:,} bytes")
+            raise TooLarge(self._limit)
         self._parts.append(piece)
 
 

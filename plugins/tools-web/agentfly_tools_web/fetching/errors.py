@@ -16,3 +16,10 @@ class FetchError(AgentFlyError):
         super().__init__(text)
         self.transient = transient
         self.wait = wait
+
+
+class TooLarge(FetchError):
+    """The answer has more bytes than are read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"it is larger than {limit:,} bytes")

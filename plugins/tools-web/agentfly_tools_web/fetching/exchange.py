@@ -13,7 +13,7 @@ from yarl import URL
 
 from agentfly_tools_web.fetching.addresses import is_public
 from agentfly_tools_web.fetching.decoding import ACCEPT_ENCODING, Decoder
-from agentfly_tools_web.fetching.errors import FetchError
+from agentfly_tools_web.fetching.errors import FetchError, TooLarge
 from agentfly_tools_web.fetching.settings import HttpOptions, Request
 
 _CHUNK = 65_536
@@ -105,13 +105,13 @@ async def _send(session: aiohttp.ClientSession, url: URL, request: Request, opti
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
     if (response.content_length or 0) > limit:
-        raise FetchError(f"it is larger than {limit:,} bytes")
+        raise TooLarge(limit)
     decoder = Decoder(response.headers.get("Content-Encoding", ""), limit)
     received = 0
     async for chunk in response.content.iter_chunked(_CHUNK):
         received += len(chunk)
         if received > limit:
-            raise FetchError(f"it is larger than {limit:,} bytes")
+            raise TooLarge(limit)
         decoder.feed(chunk)
     return decoder.finish()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from yarl import URL
 
-from agentfly_tools_web.fetching.errors import FetchError
+from agentfly_tools_web.fetching.errors import FetchError, TooLarge
 from agentfly_tools_web.fetching.settings import Reply, Request
 from agentfly_tools_web.fetching.sharing import Together
 
@@ -70,7 +70,7 @@ class Robots:
             text = reply.body[:MAX_BYTES].decode("utf-8", "replace") if reply.status < 300 else ""
             rules = None if reply.status >= 500 else Protego.parse(text)
         except FetchError as error:
-            if not error.transient:
+            if not error.transient and not isinstance(error, TooLarge):
                 raise
             rules = None
         with self._lock:
