@@ -153,11 +153,12 @@ def test_a_backend_with_a_strange_loop_is_refused() -> None:
 
 
 def test_cancelling_ends_generation_tools_and_waiting_chains(kit: Any) -> None:
-    ended: list[str] = []
+    began, ended = threading.Event(), list[str]()
 
     @tool(timeout=60)
     async def wait() -> str:
         """Wait."""
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -170,7 +171,7 @@ def test_cancelling_ends_generation_tools_and_waiting_chains(kit: Any) -> None:
     backend = kit.scripted(sample)
     with kit.engine(backend, tools=[wait], max_concurrency=2) as engine:
         futures = [engine.submit(kit.task(), n, "g") for n in range(4)]
-        kit.wait_until(lambda: len(backend.requests) == 2)
+        kit.wait_until(lambda: len(backend.requests) == 2 and began.is_set())
         # The waiting chains first: a cancelled one that plays makes room for the next.
         assert all(f.cancel() for f in reversed(futures))
         # Waiters are told once everything is released.
